@@ -12,9 +12,8 @@ from types import SimpleNamespace
 
 from zerodr.config.load import load_bench
 from zerodr.plan import Plan
-from zerodr.reporting.cells import CellParams, compare_cells, read_cells, shown_cells
+from zerodr.reporting.cells import ALONE, LEGEND, NOT_RUN, CellParams, compare_cells, read_cells, shown_cells
 from zerodr.reporting.item_facts import measured_settings
-from zerodr.reporting.verdicts import ALONE, LEGEND, NOT_RUN
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/papers/items.md"
@@ -39,7 +38,7 @@ used instead. The page with all items has those marked "at `paper`" at that scal
 
 """
 MIDDLE = """
-Tolerances are a choice, by kind of row: `zerodr.reporting.verdicts`. Below, values and verdicts are those of scale
+Tolerances are a choice, by kind of row: `zerodr.reporting.cells`. Below, values and verdicts are those of scale
 `paper` before any job has run: settings are judged, values of rankings wait as `to run`.
 """
 

@@ -20,9 +20,9 @@ import pytest
 from tests.unit.tiny_bench import make_bm25, make_collection, make_evaluation, plan_of, write_config
 
 from zerodr.artifacts.record import Record
-from zerodr.lineage.entries import dataset_digest
 from zerodr.lineage.graph import Graph
 from zerodr.lineage.publish import publish, published_records
+from zerodr.lineage.views import dataset_digest
 from zerodr.plan import paths
 
 pytestmark = pytest.mark.cluster

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from zerodr.config.canonical import canonical_json
-from zerodr.reporting import item_figures, items
+from zerodr.reporting import item_tables, items
 from zerodr.reporting.item_inputs import METRIC, ItemParams
 
 
@@ -98,6 +98,6 @@ def drawn(folder: Path, inputs: dict, item: dict, **more: object) -> None:
     stage.inputs["table"] = [folder / "table"]
     pictures = []
     for _ in range(2):
-        item_figures.plot_item(stage)
+        item_tables.plot_item(stage)
         pictures.append((folder / "svg").read_bytes())
     assert pictures[0] == pictures[1] and (folder / "png").stat().st_size > 5000

@@ -16,21 +16,21 @@ from zerodr.artifacts.manifest import build_manifest
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.artifacts.trec import total_order, write_run
 from zerodr.errors import CollectionError
-from zerodr.evaluation.adaptation import ALL, Comparison, Kind, agreement, decide, sentences
+from zerodr.evaluation.adaptation import ALL, Comparison, QueryKind, agreement, decide, sentences
 from zerodr.evaluation.judge_adaptation import pairs_to_judge, read_grades
 
 NAMES = {"words": False, "start": False, "new": True}
 DRAW = np.random.default_rng(5)
 
 
-def kind(name: str, gain: float, size: int = 200, proxy: bool = True, decides: bool = True) -> Kind:
+def kind(name: str, gain: float, size: int = 200, proxy: bool = True, decides: bool = True) -> QueryKind:
     """Measures in which `new` is `gain` better than `start`, and `words` worse than both."""
     start = DRAW.uniform(0.3, 0.7, size)
     values = {"words": start - 0.2, "start": start, "new": start + gain + DRAW.normal(0, 0.05, size)}
-    return Kind(name, proxy, pd.DataFrame(values), decides)
+    return QueryKind(name, proxy, pd.DataFrame(values), decides)
 
 
-def answered(*kinds: Kind):
+def answered(*kinds: QueryKind):
     comparison = Comparison(kinds, 500, 13)
     return decide(comparison, ["new"], ["start", "new"]), comparison
 
@@ -131,7 +131,8 @@ def judged(tmp_path, monkeypatch):
         files["runs"].append(f"results/{name}.trec.gz")
         write_run(Path(files["runs"][-1]), run, name)
         values = [1 / np.log2(2 + (0 if name == "new" and n == 3 else place)) for n in range(12)]
-        frame = pa.table({"query": [key for key, _ in items], "ndcg_cut_10": values})
+        named = {"model": [name] * 12, "collection": ["notes.proxy"] * 12, "query": [key for key, _ in items]}
+        frame = pa.table(named | {"ndcg_cut_10": values})
         files["per_query"].append(f"results/{name}.parquet")
         pq.write_table(frame, files["per_query"][-1])
     kinds = {"words": "lexical", "start": "encoder", "new": "trained"}

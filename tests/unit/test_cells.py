@@ -17,8 +17,7 @@ from zerodr.plan.published import find_item, item_collections
 from zerodr.plan.reporting import remark_of
 from zerodr.reporting import items
 from zerodr.reporting.cell_views import cells_section, cells_tsv, title_of
-from zerodr.reporting.cells import CellParams, compare_cells, number, read_cells, shown_cells
-from zerodr.reporting.verdicts import judge, tolerance_of
+from zerodr.reporting.cells import CellParams, compare_cells, judge, number, read_cells, shown_cells, tolerance_of
 
 CELLS = {"modir": 191, "moma": 593, "berm": 404, "coco-dr": 804, "ddr": 448}
 WITHOUT_ITEM = {"moma": {"table9", "table11"}}

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from zerodr.artifacts.stage import Stage, StageSpec, temporary_output
+from zerodr.config.measures import FIRST
 from zerodr.errors import CollectionError, ProtocolError
 from zerodr.evaluation.compare import CompareSettings, compare, compare_runs, read_per_query
-from zerodr.evaluation.metrics import METRICS
 from zerodr.evaluation.significance import holm, t_test
 
 METHODS = ("base", "better", "equal")
@@ -36,7 +36,7 @@ def write(folder: Path, model: str, collection: str, values: np.ndarray, **card:
         "results": [10] * (count - 1) + [0],
         "positives": [1] * count,
     }
-    columns |= {name: values for name in METRICS}
+    columns |= {name: values for name in FIRST}
     path = folder / f"{model}.{collection}.parquet"
     pq.write_table(pa.table(columns), path)
     return path

@@ -14,11 +14,17 @@ import pytest
 import yaml
 
 from zerodr.config.load import load_bench
+from zerodr.config.measures import MEASURES, Measure, added
+from zerodr.config.papers import item_of
 from zerodr.config.registry import Collection
 from zerodr.config.training import LOSSES, Loss
 from zerodr.training.objectives.ranking import ScoreLoss
 
-WRITTEN = {"config/methods/my-dpr.yaml", "tests/unit/test_hinge.py"}  # by the reader of an example
+WRITTEN = {
+    "config/methods/my-dpr.yaml",
+    "tests/unit/test_hinge.py",
+    "tests/unit/test_grades.py",
+}  # by the reader of an example
 RECIPES = {
     "modir": ("modir-dpr", "modir-ance"),
     "moma": ("moma-t5ance", "moma-cocondenser"),
@@ -101,6 +107,24 @@ def test_the_loss_of_the_example_passes_its_test_and_is_an_objective(pages, monk
     names["test_hinge"]()
     monkeypatch.setitem(LOSSES, "hinge", Loss((), "hinge:hinge"))
     assert ScoreLoss("hinge").loss is module.hinge
+
+
+def test_the_metrics_of_the_example_are_measured_and_shown(pages, monkeypatch):
+    text = pages["docs/add-metric.md"]
+    first, function, second, test = re.findall(r"```python\n(.*?)```", text, re.S)
+    module = ModuleType("zerodr.evaluation.grades")
+    exec(compile(function, "docs/add-metric.md", "exec", dont_inherit=True), vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    lines = {"Measure": Measure, "MEASURES": {}}
+    exec(first + second, lines)
+    for name, one in lines["MEASURES"].items():
+        monkeypatch.setitem(MEASURES, name, one)
+    names: dict[str, Callable[[], None]] = {}
+    exec(compile(test, "docs/add-metric.md", "exec", dont_inherit=True), names)
+    names["test_best_grade"]()
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, re.S)
+    assert item_of(yaml.safe_load(block)["main"], "main").beside == ("recall_20",)
+    assert added() == ["recall_20", "best_grade_10"]
 
 
 def test_the_collection_of_the_example_is_a_valid_entry(pages):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.unit.page_helpers import make_evaluated
 
 from zerodr.artifacts.stage import Stage, StageSpec, temporary_output
 from zerodr.artifacts.trec import total_order, write_run
+from zerodr.config.measures import FIRST, MEASURES, Measure, label_of
+from zerodr.config.papers import item_of
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, ProtocolError
-from zerodr.evaluation.evaluate import COUNTS, IDENTITY, evaluate_run
-from zerodr.evaluation.metrics import METRICS
+from zerodr.evaluation.evaluate import COUNTS, IDENTITY, evaluate_run, read_measures
 
 QRELS = [("q1", "a", 2), ("q1", "b", 0), ("q2", "b", 1), ("q3", "a", -1), ("q4", "q4", 1), ("gone", "a", 1)]
 RUN = [("q1", "a", 2.0), ("q1", "c", 1.0), ("q2", "c", 3.0), ("q2", "b", 2.5), ("q3", "a", 1.0)]
@@ -55,11 +59,11 @@ def test_summary_and_per_query_identify_themselves_and_agree(tmp_path):
     summary_path, per_query_path = outputs_of(stage)
     summary = pd.read_csv(summary_path, sep="\t").set_index("metric")
     by_query = pq.read_table(per_query_path).to_pandas()
-    assert list(summary.index) == METRICS + COUNTS
-    assert list(by_query.columns) == [*IDENTITY, "query", "results", "positives", *METRICS]
+    assert list(summary.index) == [*FIRST, *COUNTS]
+    assert list(by_query.columns) == [*IDENTITY, "query", "results", "positives", *FIRST]
     assert by_query["query"].tolist() == ["q1", "q2", "q3", "q4"]
     assert by_query["results"].tolist() == [2, 2, 1, 0]
-    for name in METRICS:
+    for name in FIRST:
         assert summary.loc[name, "value"] == pytest.approx(by_query[name].mean(), abs=5e-7)
         assert summary.loc[name, "low"] <= summary.loc[name, "value"] + 1e-6
         assert summary.loc[name, "high"] >= summary.loc[name, "value"] - 1e-6
@@ -79,7 +83,7 @@ def test_counts_of_special_queries(tmp_path):
 def test_every_number_becomes_a_metric_that_mlflow_accepts(tmp_path):
     stage = stage_of(tmp_path, RUN)
     evaluate_run(stage)
-    assert [metric["name"] for metric in stage.metrics] == METRICS + COUNTS
+    assert [metric["name"] for metric in stage.metrics] == [*FIRST, *COUNTS]
     assert not any("@" in metric["name"] for metric in stage.metrics)
     assert all(isinstance(metric["value"], float) for metric in stage.metrics)
 
@@ -126,3 +130,38 @@ def test_a_file_that_is_no_run_is_refused(tmp_path):
     (tmp_path / "run.trec.gz").write_bytes(b"not a run")
     with pytest.raises(ArtifactError, match="is no TREC run"):
         evaluate_run(stage)
+
+
+# ---- a measure that was added ----------------------------------------------------------------------------------
+def test_an_added_measure_is_a_setting_of_evaluations_and_of_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plan = make_evaluated(tmp_path)
+    where = SimpleNamespace(model="dense", collection="toy", protocol="standard")
+    rules = {"evaluate_run": where, "compare_runs": None, "build_table": None, "merge_run": where}
+    before = {rule: plan.settings(rule)(words) for rule, words in rules.items()}
+    assert "measures" not in json.loads(before["evaluate_run"])["settings"], "today's list leaves identities alone"
+    monkeypatch.setitem(MEASURES, "recall_20", Measure("R@20"))
+    after = {rule: plan.settings(rule)(words) for rule, words in rules.items()}
+    assert [rule for rule in rules if before[rule] != after[rule]] == ["evaluate_run"]
+    assert json.loads(after["evaluate_run"])["settings"]["measures"] == ["recall_20"]
+
+
+def test_an_added_measure_is_computed_after_the_others_and_shown(tmp_path, monkeypatch):
+    old, new = stage_of(tmp_path, RUN), stage_of(tmp_path, RUN, measures=["recall_20"])
+    evaluate_run(old)
+    before = [path.read_bytes() for path in outputs_of(old)]
+    with pytest.raises(ArtifactError, match="has no measure recall_20.*did you mean recall_100"):
+        read_measures(outputs_of(old)[1], "recall_20")
+    monkeypatch.setitem(MEASURES, "recall_20", Measure("R@20"))
+    with pytest.raises(ArtifactError, match="has no measure recall_20.*older than this measure"):
+        read_measures(outputs_of(old)[1], "recall_20")
+    evaluate_run(new)
+    summary = pd.read_csv(outputs_of(new)[0], sep="\t").set_index("metric")
+    assert list(summary.index) == [*FIRST, "recall_20", *COUNTS]
+    assert read_measures(outputs_of(new)[1], "recall_20")["recall_20"].tolist() == [1.0, 1.0, 0.0, 0.0]
+    assert summary.loc["recall_20", "value"] == 0.5
+    item = {"kind": "methods", "title": "x", "methods": ["m"], "baseline": "m", "beside": ["recall_20"]}
+    assert item_of(item, "x").beside == ("recall_20",)
+    assert label_of("recall_20") == "R@20"
+    evaluate_run(old)
+    assert [path.read_bytes() for path in outputs_of(old)] == before, "an evaluation computes what its settings name"

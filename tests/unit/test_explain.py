@@ -28,9 +28,8 @@ from zerodr.artifacts.record import read_record, write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.config.load import load_bench
 from zerodr.errors import ArtifactError
-from zerodr.lineage.explain import differences, explain, stale_ancestors
+from zerodr.lineage.explain import WIDTH, differences, explain, recorded_config, remedy, shown, stale_ancestors
 from zerodr.lineage.graph import Graph
-from zerodr.lineage.remedy import WIDTH, recorded_config, remedy, shown
 from zerodr.plan import Plan, paths
 from zerodr.plan.rules import RULES
 

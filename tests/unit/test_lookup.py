@@ -16,9 +16,8 @@ from zerodr.artifacts.trec import read_run
 from zerodr.collections.access import CORPUS_SCHEMA
 from zerodr.errors import ArtifactError, ConfigError, ModelError
 from zerodr.lineage.graph import Graph
-from zerodr.lookup.desk import Desk
+from zerodr.lookup.desk import Desk, Highlighter
 from zerodr.lookup.documents import MISSING, Documents
-from zerodr.lookup.highlight import Highlighter
 from zerodr.lookup.server import make_app
 from zerodr.lookup.sources import Sources
 from zerodr.lookup.terminal import open_desk
@@ -195,7 +194,7 @@ def test_a_long_text_is_cut_around_its_first_match():
 
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path):
-    from zerodr.lookup.folders import source_of_folder
+    from zerodr.lookup.terminal import source_of_folder
 
     with pytest.raises(ModelError, match="holds no zerodr.json: name an exported folder"):
         source_of_folder(tmp_path, tmp_path)

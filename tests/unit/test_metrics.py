@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerodr.artifacts.trec import total_order
+from zerodr.config.measures import FIRST
 from zerodr.errors import ArtifactError, ProtocolError
 from zerodr.evaluation.judged import judge
-from zerodr.evaluation.metrics import METRICS, measure
+from zerodr.evaluation.metrics import measure
 
 DOCUMENTS = [f"d{i}" for i in range(8)] + ["é", "Z", "10", "9"]
 QUERIES = ["q1", "q2", "q3"]
@@ -92,7 +93,7 @@ def test_inputs_stay_and_values_are_shares(run, qrels):
     values = measure(judge(frame, labels, list(qrels)))
     pd.testing.assert_frame_equal(frame, before[0])
     pd.testing.assert_frame_equal(labels, before[1])
-    assert list(values.columns) == METRICS
+    assert list(values.columns) == list(FIRST)
     assert ((values >= 0) & (values <= 1 + 1e-12)).all().all()
 
 

@@ -16,10 +16,9 @@ from safetensors.torch import save_file
 from tests.unit.paper_helpers import drawn, scores, told
 
 from zerodr.config.load import load_bench
-from zerodr.config.papers import Measure, StatisticsItem, item_of
+from zerodr.config.papers import StatisticsItem, item_of
 from zerodr.config.stages import FinetuneStage
 from zerodr.errors import ArtifactError, ConfigError
-from zerodr.evaluation.metrics import METRICS
 from zerodr.papers.berm import report as berm_report
 from zerodr.papers.berm.items import UnitsItem
 from zerodr.papers.ddr import report as ddr_report
@@ -120,8 +119,9 @@ def test_footnotes_name_the_methods_that_they_are_about(lab):
     assert not any("no model is adapted to the source" in remark for remark in said)
 
 
-def test_measures_of_items_are_measured():
-    assert set(Measure.__args__) <= set(METRICS)
+def test_a_measure_of_an_item_is_a_known_one():
+    with pytest.raises(ConfigError, match="'recall_10' is no measure, did you mean recall_100"):
+        item_of({"kind": "methods", "title": "x", "methods": ["a"], "baseline": "a", "measure": "recall_10"}, "x")
 
 
 # ---- what is told --------------------------------------------------------------------------------------------------

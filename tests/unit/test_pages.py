@@ -14,6 +14,7 @@ from tests.unit.tiny_bench import write_config
 from zerodr.config.base import validate
 from zerodr.config.load import load_bench
 from zerodr.errors import ConfigError
+from zerodr.evaluation.numbers import compact
 from zerodr.lineage.graph import Graph
 from zerodr.pages import html
 from zerodr.pages.costs import Cost, budget
@@ -90,7 +91,7 @@ def test_queries_that_gained_and_lost_most_are_chosen():
 
 def test_cost_adds_jobs_and_their_training():
     settings = {"training": {"steps": 20, "batch_queries": 16, "accumulation": 2}}
-    record = {"rule": "finetune", "seconds": 60.0, "gpu_hours": 0.5, "energy_joules": None}
+    record = {"rule": "finetune", "seconds": 60.0, "gpu_hours": 0.5, "energy_joules": None, "peak_memory_mib": 9.0}
     record |= {"spec": {"params": {"settings": settings}}}
     cost = Cost()
     cost.add(record)
@@ -102,7 +103,7 @@ def test_cost_adds_jobs_and_their_training():
 
 def test_numbers_and_times_in_words():
     assert [html.duration(seconds) for seconds in (12.3, 200, 7600)] == ["12 s", "3.3 min", "2.1 h"]
-    assert [html.count(number) for number in (950, 12_800, 3_100_000)] == ["950", "12.8 k", "3.1 M"]
+    assert [compact(number) for number in (950, 12_800, 3_100_000)] == ["950", "12.8 k", "3.1 M"]
 
 
 def selection(root: Path, **config: object) -> str:

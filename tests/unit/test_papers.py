@@ -20,7 +20,7 @@ from zerodr.errors import ArtifactError, ConfigError
 from zerodr.papers.coco_dr import report as item_queries
 from zerodr.plan import Plan, paths
 from zerodr.plan.items import find_item, item_collections, items_of
-from zerodr.reporting import item_figures, item_tables, items
+from zerodr.reporting import item_tables, items
 from zerodr.reporting.item_inputs import METRIC, correlation, gain
 from zerodr.reporting.panels import panels, wrapped
 
@@ -52,9 +52,9 @@ def test_the_files_of_an_item_agree_and_are_the_same_twice(tmp_path):
     assert frame[METRIC].tolist() == [0.625, 0.5]
     assert b"A title" in first["html"] and b"0.6250" in first["markdown"]
     stage.inputs["table"] = [tmp_path / "table"]
-    item_figures.plot_item(stage)
+    item_tables.plot_item(stage)
     picture = (tmp_path / "svg").read_bytes()
-    item_figures.plot_item(stage)
+    item_tables.plot_item(stage)
     assert picture == (tmp_path / "svg").read_bytes() and (tmp_path / "png").stat().st_size > 5000
 
 
@@ -232,7 +232,7 @@ def test_mistakes_in_a_paper_are_named(tmp_path, text, message):
 def test_every_kind_is_made_and_all_but_texts_are_drawn():
     assert set(KINDS) == set(items.tables())
     texts = {"neighbours", "nearest_queries", "parameters", "settings", "statistics", "cases", "latency"}
-    assert set(item_figures.figures()) == set(KINDS) - texts
+    assert set(item_tables.figures()) == set(KINDS) - texts
 
 
 def test_items_apart_are_not_on_the_page(root):

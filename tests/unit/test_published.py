@@ -12,6 +12,7 @@ from test_table import VALUES, collection, settings_of, write_summary
 
 from zerodr.config.settings import Config, Reference
 from zerodr.errors import ArtifactError
+from zerodr.reporting.cells import OKISH, verdict
 from zerodr.reporting.grid import read_summaries
 from zerodr.reporting.published import (
     COLUMNS,
@@ -21,7 +22,6 @@ from zerodr.reporting.published import (
     read_papers,
     read_reference,
 )
-from zerodr.reporting.verdicts import OKISH, verdict
 
 SOURCE = Reference(path="reference.tsv", source="a paper", tolerance=0.001)
 TEXT = """method\tcollection\tndcg_at_10\trecall_at_100\trecall_at_1000

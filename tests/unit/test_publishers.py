@@ -11,10 +11,10 @@ from publish_helpers import URI, Walk, absolute, plan, template
 from tiny_bench import ARCHIVE, MODEL, TABLE, make_bench, make_bm25, make_collection, make_evaluation
 
 from zerodr.artifacts.record import read_record, write_json
-from zerodr.lineage import store
-from zerodr.lineage.entries import key_of
+from zerodr.lineage import store, views
 from zerodr.lineage.graph import Graph
 from zerodr.lineage.publish import publish, published_records
+from zerodr.lineage.views import key_of
 from zerodr.plan import paths
 
 __all__ = ["plan", "template"]
@@ -53,7 +53,7 @@ def test_a_run_below_a_group_that_its_publisher_removes_as_a_double_moves_to_the
     walk, records = Walk(absolute()), published_records(Graph(), [TABLE])
     record = next(record for record in records if record["output"] == "summary")
     one, other = (store.Store(walk.client, walk.experiment, name) for name in ("one", "other"))
-    groups = store.groups_of(record)
+    groups = views.groups_of(record)
     double = one.group(groups[:1])
     assert other.group(groups[:1]) == double and other.group(groups)
     if not removed_first:

@@ -14,14 +14,21 @@ from tests.unit.page_helpers import make_pages
 from zerodr.artifacts.provenance import Warnings
 from zerodr.errors import ArtifactError
 from zerodr.lineage.graph import Graph
-from zerodr.pages import curves, drawing, summaries
+from zerodr.pages import costs, drawing
 from zerodr.pages.report import write_report
 from zerodr.plan import paths
 
 
 def record(rule: str, metrics: dict[str, list[float]] | None = None, **more: Any) -> dict[str, Any]:
     points = [{"name": k, "step": n, "value": v} for k, vs in (metrics or {}).items() for n, v in enumerate(vs)]
-    facts = {"rule": rule, "wildcards": {"model": "m", "stage": "s"}, "metrics": points, "notes": {}, "seconds": 2.0}
+    facts = {
+        "rule": rule,
+        "wildcards": {"model": "m", "stage": "s"},
+        "metrics": points,
+        "notes": {},
+        "seconds": 2.0,
+        "spec": {"params": {}},
+    }
     return facts | {"gpu_hours": 0.0, "energy_joules": None, "peak_memory_mib": 10.0} | more
 
 
@@ -33,26 +40,26 @@ def test_curves_leave_out_constants_settings_and_doubles():
         "vector_gradient_cosine.r1": [0, 1, 2],
     }
     metrics |= {"dev.mlm": [9, 8, 7], "dev.mlm.toy": [9, 8, 7], "dev.ndcg_cut_10": [0.1, 0.2, 0.3]}
-    found = curves.series(record("finetune", metrics))
+    found = drawing.series(record("finetune", metrics))
     assert set(found) == {"loss", "info_nce", "dev.mlm", "dev.mlm.toy", "dev.ndcg_cut_10"}
-    assert curves.groups(found) == {"loss": ["loss"], "dev.mlm": ["dev.mlm"], "dev.ndcg_cut_10": ["dev.ndcg_cut_10"]}
-    assert "<svg" in curves.draw(record("finetune", metrics))
-    assert curves.draw(record("embed_corpus", {"seconds": [1.0]})) is None
+    assert drawing.groups(found) == {"loss": ["loss"], "dev.mlm": ["dev.mlm"], "dev.ndcg_cut_10": ["dev.ndcg_cut_10"]}
+    assert "<svg" in drawing.draw_curves(record("finetune", metrics))
+    assert drawing.draw_curves(record("embed_corpus", {"seconds": [1.0]})) is None
 
 
 def test_a_running_mean_keeps_the_mean_of_a_line():
     values = np.arange(100.0)
-    assert curves.running_mean(values)[10:90] == pytest.approx(values[10:90])
-    assert curves.running_mean(np.array([1.0, 5.0])).tolist() == [1.0, 5.0]
+    assert drawing.running_mean(values)[10:90] == pytest.approx(values[10:90])
+    assert drawing.running_mean(np.array([1.0, 5.0])).tolist() == [1.0, 5.0]
 
 
 def test_layers_put_a_stage_below_all_of_its_sources_and_sources_next_to_their_users():
-    nodes = {key: drawing.Node(key, "") for key in "abcde"}
+    nodes = {key: drawing.LineageNode(key, "") for key in "abcde"}
     for key, above in {"b": "a", "c": "b", "d": "ce"}.items():
         nodes[key].above = set(above)
     nodes = {key: nodes[key] for key in "abced"}
     assert drawing.layers(nodes) == [["a"], ["b"], ["c", "e"], ["d"]]
-    picture = drawing.draw(nodes)
+    picture = drawing.draw_lineage(nodes)
     assert picture.count("<rect") == 5 and picture.count("<path") == 4
 
 
@@ -60,21 +67,21 @@ def test_what_was_left_out_and_warned_is_listed():
     pretrained = record("pretrain", notes={"left_out": {"toy": {"too_short": 3, "repeated": 0}}, "warnings": ["odd"]})
     evaluated = record("evaluate_run", {"n_without_results": [15.0], "n_without_text": [0.0]})
     jobs = [pretrained, evaluated, record("finetune", notes={"queries_without_negative": 2})]
-    assert [row[2:] for row in summaries.dropped(jobs)] == [
+    assert [row[2:] for row in costs.dropped(jobs)] == [
         ("documents of toy: too short", 3),
         ("queries without results", 15.0),
         ("queries without negatives", 2),
     ]
-    assert summaries.warnings(jobs) == [("pretrain", "m s", "odd")]
-    (cost,) = summaries.cost_by_rule([evaluated, evaluated | {"energy_joules": 5.0}])
+    assert costs.warnings(jobs) == [("pretrain", "m s", "odd")]
+    (cost,) = costs.cost_by_rule([evaluated, evaluated | {"energy_joules": 5.0}]).values()
     assert (cost.jobs, cost.seconds, cost.joules, cost.memory) == (2, 4.0, 5.0, 10.0)
 
 
 def test_mining_and_spans_have_a_row_a_job():
     mined = {"statistics": {"queries": {"mined": 7}, "negatives": {"kept": 35}}}
-    (row,) = summaries.mined([record("mine_negatives", notes=mined), record("finetune")])
+    (row,) = costs.mined([record("mine_negatives", notes=mined), record("finetune")])
     assert (row["name"], row["queries"], row["negatives"], row["suspected positives"]) == ("m s", 7, 35, None)
-    (row,) = summaries.spans([record("cut_spans", notes={"statistics": {"documents": 9, "drop_rate": 0.1}})])
+    (row,) = costs.spans([record("cut_spans", notes={"statistics": {"documents": 9, "drop_rate": 0.1}})])
     assert (row["documents"], row["dropped"]) == (9, 0.1)
 
 

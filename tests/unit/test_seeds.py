@@ -16,7 +16,7 @@ from zerodr.config.seeds import drawing, seeded, with_seeds
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.plan import Plan, paths
 from zerodr.plan.items import read_item
-from zerodr.reporting import claims, item_figures, items
+from zerodr.reporting import claims, item_tables, items
 
 CLAIM = {"kind": "claim", "methods": ["ours"], "baseline": "plain"}
 BOTH = ["plain", "ours"]
@@ -178,7 +178,7 @@ def test_the_page_and_the_figure_are_drawn_from_the_table(tmp_path):
     frame = pd.read_csv(tmp_path / "table", sep="\t", comment="#")
     assert frame["collection"].tolist() == ["a", "b", "mean"] and b"+0.1375" in (tmp_path / "html").read_bytes()
     stage.inputs["table"] = [tmp_path / "table"]
-    item_figures.plot_item(stage)
+    item_tables.plot_item(stage)
     assert (tmp_path / "png").stat().st_size > 5000
 
 

@@ -11,15 +11,15 @@ import pytest
 
 from zerodr.artifacts.stage import Stage, StageSpec, temporary_output
 from zerodr.config.base import validate
+from zerodr.config.measures import FIRST
 from zerodr.errors import ArtifactError, CollectionError, ProtocolError
 from zerodr.evaluation.compare import TEST_COLUMNS
 from zerodr.evaluation.evaluate import COUNTS
-from zerodr.evaluation.metrics import METRICS
+from zerodr.evaluation.numbers import p_value
 from zerodr.reporting import render
-from zerodr.reporting.footnotes import footnotes, method_remarks
-from zerodr.reporting.grid import check_summaries, fill, read_summaries
-from zerodr.reporting.settings import TableSettings
-from zerodr.reporting.table import build_table
+from zerodr.reporting.grid import TableSettings, check_summaries, fill, read_summaries
+from zerodr.reporting.render import method_remarks
+from zerodr.reporting.table import build_table, footnotes
 
 VALUES = {
     "bm25": {"alpha": 0.5, "beta": 0.25, "part": 0.9, "dup-a": 0.2, "dup-b": 0.4},
@@ -68,7 +68,7 @@ def write_summary(folder: Path, model: str, name: str, value: float, empty: int 
         "exclude_self": name == "alpha",
     } | card
     rows = [
-        identity | {"metric": m, "value": f"{value:.6f}", "low": "0.1", "high": "0.9", "queries": 30} for m in METRICS
+        identity | {"metric": m, "value": f"{value:.6f}", "low": "0.1", "high": "0.9", "queries": 30} for m in FIRST
     ]
     counts = dict.fromkeys(COUNTS, 0) | {"n_queries": 30, "n_without_results": empty}
     rows += [identity | {"metric": m, "value": str(counts[m]), "low": "", "high": "", "queries": 30} for m in COUNTS]
@@ -336,4 +336,4 @@ def test_no_tests_are_told():
 
 
 def test_a_tiny_p_value_is_no_zero():
-    assert [render.shown_p(value) for value in (0.04321, 1e-20, 0.0)] == ["0.043", "1e-20", "< 1e-99"]
+    assert [p_value(value) for value in (0.04321, 1e-20, 0.0)] == ["0.043", "1e-20", "< 1e-99"]

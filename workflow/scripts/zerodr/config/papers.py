@@ -1,34 +1,18 @@
 """Tables and figures of the papers: `config/papers/<paper>.yaml`, an item of a known kind each."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
 from zerodr.config.base import Settings, mapping, validate
 from zerodr.config.files import known, read_yaml
 from zerodr.config.item import Item, TextItem
+from zerodr.config.measures import MeasureName
 from zerodr.errors import ConfigError
 from zerodr.papers import modules
 
 PAGES = ("all", "published")  # results/<paper>/all.html
-Measure = Literal[
-    "ndcg_cut_10",
-    "ndcg_cut_100",
-    "ndcg_cut_1000",
-    "recall_100",
-    "recall_1000",
-    "recip_rank_cut_10",
-    "map",
-    "success_5",
-    "success_20",
-    "P_10",
-    "ndcg_cut_10_judged",
-    "hole_pair_10",
-    "hole_pair_100",
-    "hole_corpus_10",
-    "hole_corpus_100",
-]
 TAKEN = {
     "beir",
     "bm25",
@@ -62,9 +46,9 @@ class MethodsItem(Item):
     """Rows."""
     baseline: str
     """The row that the others are tested against; it is a row itself."""
-    measure: Measure = "ndcg_cut_10"
-    """Measure that is compared."""
-    beside: tuple[Measure, ...] = ()
+    measure: MeasureName = "ndcg_cut_10"
+    """Measure that is compared, by its name in `config/measures.py`."""
+    beside: tuple[MeasureName, ...] = ()
     """Measures next to it, without tests, such as hole rates."""
 
 
@@ -75,8 +59,8 @@ class ClaimItem(Item):
     """Methods with the ingredient."""
     baseline: str
     """Their control, which lacks it."""
-    measure: Measure = "ndcg_cut_10"
-    """Measure that is compared."""
+    measure: MeasureName = "ndcg_cut_10"
+    """Measure that is compared, by its name in `config/measures.py`."""
 
 
 class SimilarityItem(Item):
@@ -95,8 +79,8 @@ class EpisodesItem(Item):
     """Trained methods."""
     stages: tuple[str, ...] | None = Field(None, min_length=1)
     """Stages of their chains, in order. None: every fine-tuning stage of the first method."""
-    measure: Measure = "ndcg_cut_10"
-    """Measure that is shown."""
+    measure: MeasureName = "ndcg_cut_10"
+    """Measure that is shown, by its name in `config/measures.py`."""
 
 
 class SettingsItem(TextItem):

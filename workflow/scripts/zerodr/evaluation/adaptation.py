@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from zerodr.evaluation.numbers import interval, signed
 from zerodr.evaluation.significance import bootstrap_means
 
 LEVEL = 0.95
@@ -22,7 +23,7 @@ Verdict = Literal["adapt", "keep", "undecided"]
 
 
 @dataclass(frozen=True)
-class Kind:
+class QueryKind:
     """One kind of queries.
 
     Attributes:
@@ -92,7 +93,7 @@ class Comparison:
         seed: of the resamples.
     """
 
-    def __init__(self, kinds: Sequence[Kind], samples: int, seed: int) -> None:
+    def __init__(self, kinds: Sequence[QueryKind], samples: int, seed: int) -> None:
         self.kinds, self.methods = list(kinds), list(kinds[0].values.columns)
         self._means = {kind.name: kind.values.mean().to_numpy() for kind in kinds}
         self._drawn = {kind.name: bootstrap_means(kind.values.to_numpy(), samples, seed) for kind in kinds}
@@ -159,7 +160,7 @@ def agreement(left: Comparison, right: Comparison) -> float:
 
 
 # ---- words -----------------------------------------------------------------------------------------------------
-def sentences(answer: Answer, kinds: Sequence[Kind], labels: dict[str, str]) -> list[str]:
+def sentences(answer: Answer, kinds: Sequence[QueryKind], labels: dict[str, str]) -> list[str]:
     """Say the answer, and what holds for models alone, in a sentence each."""
     deciding = [kind for kind in kinds if kind.decides]
     counted = " and ".join(
@@ -188,4 +189,4 @@ def sentences(answer: Answer, kinds: Sequence[Kind], labels: dict[str, str]) -> 
 
 def shown(difference: Difference) -> str:
     """Format a difference with its interval: `+0.0123 [+0.0010, +0.0236]`."""
-    return f"{difference.value:+.4f} [{difference.low:+.4f}, {difference.high:+.4f}]"
+    return f"{signed(difference.value)} {interval(difference.low, difference.high)}"

@@ -11,8 +11,9 @@ from pydantic import Field
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
+from zerodr.config.measures import FIRST
 from zerodr.errors import CollectionError, ProtocolError
-from zerodr.evaluation.metrics import HOLES
+from zerodr.evaluation.numbers import tsv
 from zerodr.evaluation.significance import holm, paired_tests
 
 METRIC = "ndcg_cut_10"
@@ -39,7 +40,7 @@ def compare_runs(stage: Stage) -> None:
     tests = compare(frame, settings, stage.seed)
     write_tests(stage.output("significance"), tests, settings)
     pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), stage.output("per_query"))
-    hole_table(frame).to_csv(stage.output("holes"), sep="\t", index=False, float_format="%.6f", lineterminator="\n")
+    stage.output("holes").write_text(tsv(hole_table(frame), digits="%.6f"), encoding="utf-8")
     stage.note(tests=len(tests), baseline=settings.baseline)
 
 
@@ -113,14 +114,12 @@ def write_tests(path: Path, tests: pd.DataFrame, settings: CompareSettings) -> N
     ]
     if settings.baseline not in settings.methods:
         notes.append(f"no test was made: the baseline {settings.baseline} is not among the table's methods")
-    with open(path, "w", encoding="utf-8") as stream:
-        tests.to_csv(stream, sep="\t", index=False, float_format="%.6g", lineterminator="\n")
-        stream.writelines(f"# {note}\n" for note in notes)
+    path.write_text(tsv(tests, notes), encoding="utf-8")
 
 
 def hole_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Average the hole rates of each run, with nDCG@10 over all documents and over judged documents only."""
-    measures = [*HOLES, METRIC, f"{METRIC}_judged"]
+    measures = [*(name for name in FIRST if name.startswith("hole_")), METRIC, f"{METRIC}_judged"]
     grouped = frame.groupby(["collection", "model", "protocol"], sort=False)
     means = grouped[measures].mean()
     means.insert(0, "queries", grouped.size())

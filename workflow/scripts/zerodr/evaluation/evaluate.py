@@ -12,9 +12,10 @@ from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import read_run
 from zerodr.collections.access import read_qrels, split_queries
 from zerodr.config.base import Settings, validate
-from zerodr.errors import ProtocolError
+from zerodr.config.measures import FIRST, MEASURES
+from zerodr.errors import ArtifactError, ProtocolError, nearest
 from zerodr.evaluation.judged import JudgedRun, judge
-from zerodr.evaluation.metrics import METRICS, measure
+from zerodr.evaluation.metrics import measure
 from zerodr.evaluation.significance import bootstrap_interval
 
 IDENTITY = ["model", "collection", "split", "protocol", "depth", "exclude_self"]
@@ -43,6 +44,8 @@ class EvaluateSettings(Settings):
     """The search left out the document with the query's id."""
     bootstrap_samples: int = Field(ge=1)
     """Resamples of the intervals."""
+    measures: tuple[str, ...] = ()
+    """Measures in addition to those of every evaluation."""
 
     @property
     def name(self) -> str:
@@ -60,7 +63,7 @@ def evaluate_run(stage: Stage) -> None:
         run = run[run["query"].isin(queries)].reset_index(drop=True)
     check_protocol(run, settings)
     judged = judge(run, qrels, queries, settings.name)
-    by_query = measure(judged)
+    by_query = measure(judged, [*FIRST, *settings.measures])
     counts = count_queries(judged, int(qrels["query"].nunique()))
     summary = summarize(by_query, counts, settings, stage.seed)
     summary.to_csv(stage.output("summary"), sep="\t", index=False, lineterminator="\n")
@@ -101,10 +104,10 @@ def summarize(by_query: pd.DataFrame, counts: dict[str, int], settings: Evaluate
 
     A row a measure, then a row a count (no interval).
     """
-    values = by_query[METRICS].to_numpy()
+    values = by_query.to_numpy()
     low, high = bootstrap_interval(values, settings.bootstrap_samples, seed)
     rows: list[tuple] = []
-    for name, *numbers in zip(METRICS, values.mean(axis=0), low, high, strict=True):
+    for name, *numbers in zip(by_query, values.mean(axis=0), low, high, strict=True):
         rows.append((name, *(f"{number:.{DECIMALS}f}" for number in numbers), len(values)))
     rows += [(name, str(counts[name]), "", "", counts["n_queries"]) for name in COUNTS]
     frame = pd.DataFrame(rows, columns=["metric", "value", "low", "high", "queries"])
@@ -113,10 +116,24 @@ def summarize(by_query: pd.DataFrame, counts: dict[str, int], settings: Evaluate
 
 
 def write_per_query(path: Path, by_query: pd.DataFrame, judged: JudgedRun, settings: EvaluateSettings) -> None:
-    """Write columns IDENTITY, `query`, `results`, `positives` and METRICS (float64), a row a judged query."""
+    """Write columns IDENTITY, `query`, `results`, `positives` and a measure each (float64), a row a judged query."""
     columns = {name: pa.array([getattr(settings, name)] * len(by_query)) for name in IDENTITY}
     columns["query"] = pa.array(judged.queries, pa.string())
     columns["results"] = pa.array(judged.results.astype(np.int32))
     columns["positives"] = pa.array(judged.positives.astype(np.int32))
-    columns |= {name: pa.array(by_query[name].to_numpy()) for name in METRICS}
+    columns |= {name: pa.array(by_query[name].to_numpy()) for name in by_query}
     pq.write_table(pa.table(columns), path)
+
+
+def read_measures(path: Path, *names: str) -> pd.DataFrame:
+    """Read measures by query of the file that `write_per_query` wrote: columns model, collection, query and `names`.
+
+    Raises:
+        ArtifactError: the file lacks a measure.
+    """
+    known = pq.read_schema(path).names
+    for name in names:
+        if name not in known:
+            old = "evaluate its run again: the file is older than this measure"
+            raise ArtifactError(path, f"has no measure {name}", old if name in MEASURES else nearest(name, known))
+    return pq.read_table(path, columns=["model", "collection", "query", *names]).to_pandas()

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 from pydantic import Field
 
 from zerodr.artifacts.record import write_json
@@ -17,11 +16,13 @@ from zerodr.collections.access import read_qrels, read_texts, split_queries
 from zerodr.config.base import Settings, validate
 from zerodr.config.params import Candidate
 from zerodr.errors import CollectionError
-from zerodr.evaluation.adaptation import Answer, Comparison, Kind, agreement, decide, sentences
+from zerodr.evaluation.adaptation import Answer, Comparison, QueryKind, agreement, decide, sentences
+from zerodr.evaluation.evaluate import read_measures
 from zerodr.evaluation.judged import judge
 from zerodr.evaluation.metrics import measure
+from zerodr.evaluation.numbers import tsv
 
-METRIC, CUT = "ndcg_cut_10", 10
+METRIC, JUDGED_METRIC, CUT = "ndcg_cut_10", "ndcg_cut_10_judged", 10
 JUDGED = "judged"
 PAIRS, SHOWN_LETTERS, EXAMPLES = 50, 600, 5
 COLUMNS = ["grade", "query-id", "corpus-id", "query", "document", "ranks"]
@@ -73,7 +74,7 @@ def judge_adaptation(stage: Stage) -> None:
     adapted = [method.name for method in settings.methods if method.adapted]
     answer = decide(comparison, adapted, alone)
     table = comparison.table()
-    table.to_csv(folder / "comparison.tsv", sep="\t", index=False, float_format="%.6f", lineterminator="\n")
+    (folder / "comparison.tsv").write_text(tsv(table, digits="%.6f"), encoding="utf-8")
     start = next((method.name for method in settings.methods if method.kind == "encoder"), names[0])
     pair = (answer.choice, start)
     if answer.choice == start and answer.compared:
@@ -124,7 +125,7 @@ def read_kinds(
     home: Path,
     runs: dict[tuple[str, str], pd.DataFrame],
     grades: pd.DataFrame | None,
-) -> list[Kind]:
+) -> list[QueryKind]:
     """Read the measures of a collection by query; grades of a person are added to its judgements first."""
     names = [method.name for method in settings.methods]
     if grades is not None:
@@ -132,16 +133,16 @@ def read_kinds(
     else:
         paths = zip(_cells(settings), stage.paths("per_query"), strict=True)
         columns = {
-            method: pq.read_table(path, columns=["query", METRIC]).to_pandas().set_index("query")[METRIC]
+            method: read_measures(path, METRIC).set_index("query")[METRIC]
             for (collection, method), path in paths
             if collection == row.name
         }
     values = pd.DataFrame(columns)[names]
     decides = row.proxy == all(other.proxy for other in settings.collections)
     if not row.proxy:
-        return [Kind(row.split, False, values, decides)]
+        return [QueryKind(row.split, False, values, decides)]
     kinds = pd.Series(values.index).str.partition("-")[0].to_numpy()
-    return [Kind(str(kind), True, values[kinds == kind], decides) for kind in dict.fromkeys(kinds)]
+    return [QueryKind(str(kind), True, values[kinds == kind], decides) for kind in dict.fromkeys(kinds)]
 
 
 def measured(run: pd.DataFrame, home: Path, split: str, grades: pd.DataFrame) -> pd.Series:
@@ -150,18 +151,20 @@ def measured(run: pd.DataFrame, home: Path, split: str, grades: pd.DataFrame) ->
     both = pd.concat([grades, read_qrels(home, split)]).drop_duplicates(["query", "document"])
     queries = texts[texts.isin(set(both["query"]))].tolist()
     ranked = run[run["query"].isin(queries)].reset_index(drop=True)
-    return measure(judge(ranked, both, queries))[METRIC]
+    return measure(judge(ranked, both, queries), [METRIC])[METRIC]
 
 
-def judged_queries(asked: dict[str, pd.DataFrame], grades: pd.DataFrame | None, home: Path) -> list[Kind]:
+def judged_queries(asked: dict[str, pd.DataFrame], grades: pd.DataFrame | None, home: Path) -> list[QueryKind]:
     """Compare rankings of a folder's queries by a person's grades, over judged documents alone."""
     present = set() if grades is None else set(grades.loc[grades["grade"] > 0, "query"])
     queries = [key for key in split_queries(home, "")["id"] if key in present]
     if grades is None or not queries:
         return []
     chosen = {name: run[run["query"].isin(queries)].reset_index(drop=True) for name, run in asked.items()}
-    values = {name: measure(judge(run, grades, queries))[f"{METRIC}_judged"] for name, run in chosen.items()}
-    return [Kind(JUDGED, False, pd.DataFrame(values))]
+    values = {
+        name: measure(judge(run, grades, queries), [JUDGED_METRIC])[JUDGED_METRIC] for name, run in chosen.items()
+    }
+    return [QueryKind(JUDGED, False, pd.DataFrame(values))]
 
 
 def read_grades(path: Path) -> pd.DataFrame:
@@ -239,7 +242,7 @@ def write_pairs(path: Path, pairs: pd.DataFrame, home: Path) -> None:
 
 # ---- examples --------------------------------------------------------------------------------------------------
 def examples(
-    kinds: list[Kind], pair: tuple[str, str], runs: dict[str, pd.DataFrame], home: Path, row: JudgedCollection
+    kinds: list[QueryKind], pair: tuple[str, str], runs: dict[str, pd.DataFrame], home: Path, row: JudgedCollection
 ) -> list[dict]:
     """Describe the queries on which the first of two methods gained and lost most, with texts."""
     deciding = [kind for kind in kinds if kind.decides and kind.proxy == row.proxy]

@@ -12,7 +12,7 @@ from zerodr.errors import ArtifactError, ProtocolError
 STEP = "write runs through artifacts.trec.total_order"
 
 
-class Encoded(NamedTuple):
+class EncodedColumn(NamedTuple):
     """A column of ids: codes (N,) int of names (V,) object."""
 
     codes: np.ndarray
@@ -94,9 +94,9 @@ def judge(run: pd.DataFrame, qrels: pd.DataFrame, queries: list[str], where: str
     return JudgedRun(ids.to_numpy(object), query, document, score, rank, grade, judged, column >= 0, qrels)
 
 
-def _encoded(column: pd.Series) -> Encoded:
+def _encoded(column: pd.Series) -> EncodedColumn:
     words = strings(column).dictionary_encode()
-    return Encoded(words.indices.to_numpy(), words.dictionary.to_numpy(zero_copy_only=False))
+    return EncodedColumn(words.indices.to_numpy(), words.dictionary.to_numpy(zero_copy_only=False))
 
 
 def _starts(query: np.ndarray) -> np.ndarray:

@@ -11,71 +11,57 @@ Averages are over judged queries. A judged query without results scores 0; so do
 judgement, as in `trec_eval -c`. Negative labels are judgements and mean not relevant. Gains are the grades themselves.
 """
 
+from collections.abc import Iterable
+from importlib import import_module
+
 import numpy as np
 import pandas as pd
 import pytrec_eval
 
+from zerodr.config.measures import FIRST, MEASURES
 from zerodr.evaluation.judged import JudgedRun
 
-NDCG_CUTS = (1, 3, 5, 10, 20, 100, 1000)
-TREC = {
-    "ndcg_cut." + ",".join(map(str, NDCG_CUTS)): [f"ndcg_cut_{k}" for k in NDCG_CUTS],
-    "recall.100,1000": ["recall_100", "recall_1000"],
-    "map": ["map"],
-    "success.5,20": ["success_5", "success_20"],
-    "P.10": ["P_10"],
-}
-HOLE_CUTS = (10, 100)
-HOLES = [f"hole_{kind}_{k}" for kind in ("pair", "corpus") for k in HOLE_CUTS]
-TREC_METRICS = [name for names in TREC.values() for name in names]
-METRICS = [*TREC_METRICS, "recip_rank_cut_10", "ndcg_cut_10_judged", *HOLES]
-LABELS = {
-    "ndcg_cut_10": "nDCG@10",
-    "recall_100": "R@100",
-    "recall_1000": "R@1000",
-    "recip_rank_cut_10": "MRR@10",
-    "map": "MAP",
-    "success_5": "Success@5",
-    "success_20": "Success@20",
-    "P_10": "P@10",
-    "ndcg_cut_10_judged": "nDCG@10 (judged only)",
-    "hole_pair_10": "Hole@10 (pairs)",
-    "hole_corpus_10": "Hole@10 (corpus)",
-}
 BLOCK = 512
 
 
-def measure(run: JudgedRun) -> pd.DataFrame:
-    """Compute all measures: a row a judged query, in the split's order; columns METRICS, float64 in [0, 1]."""
-    frame = _trec_eval(run)
-    frame["recip_rank_cut_10"] = reciprocal_rank(run, 10)
-    frame["ndcg_cut_10_judged"] = judged_ndcg(run, 10)
-    for k in HOLE_CUTS:
-        frame[f"hole_pair_{k}"] = hole_pair(run, k)
-        frame[f"hole_corpus_{k}"] = hole_corpus(run, k)
-    return frame[METRICS]
+def measure(run: JudgedRun, names: Iterable[str] = FIRST) -> pd.DataFrame:
+    """Compute measures by query: a row a judged query, in the split's order; a column a measure, float64 in [0, 1].
+
+    >>> from zerodr.evaluation.judged import judge
+    >>> judged = judge(pd.DataFrame({"query": ["q"], "document": ["b"], "score": [2.0]}),
+    ...                pd.DataFrame({"query": ["q", "q"], "document": ["a", "b"], "grade": [1, 1]}), ["q"])
+    >>> measure(judged, ["recall_100", "recip_rank_cut_10"]).loc["q"].to_dict()
+    {'recall_100': 0.5, 'recip_rank_cut_10': 1.0}
+    """
+    named = {name: MEASURES[name] for name in names}
+    frame = _trec_eval(run, [name for name, one in named.items() if not one.function])
+    for name, one in named.items():
+        if one.function:
+            module, function = one.function.split(":")
+            frame[name] = getattr(import_module(f"zerodr.evaluation.{module}"), function)(run, one.cut)
+    return frame[list(named)]
 
 
-def _trec_eval(run: JudgedRun) -> pd.DataFrame:
+def _trec_eval(run: JudgedRun, names: list[str]) -> pd.DataFrame:
     """Compute trec_eval's measures by blocks of queries: dictionaries of a large run would exceed the memory."""
-    values = np.zeros((len(run.queries), len(TREC_METRICS)))
+    values = np.zeros((len(run.queries), len(names)))
     order = np.argsort(run.query, kind="stable")
     bounds = np.r_[0, np.cumsum(run.results)]
     judged = {
         str(query): dict(zip(rows["document"].tolist(), rows["grade"].tolist(), strict=True))
         for query, rows in run.qrels.groupby("query", sort=False)
     }
-    for start in range(0, len(run.queries), BLOCK):
+    for start in range(0, len(run.queries) if names else 0, BLOCK):
         rankings = {}
         for number in range(start, min(start + BLOCK, len(run.queries))):
             rows = order[bounds[number] : bounds[number + 1]]
             scored = zip(run.document[rows].tolist(), run.score[rows].tolist(), strict=True)
             rankings[run.queries[number]] = dict(scored)
-        evaluator = pytrec_eval.RelevanceEvaluator({query: judged[query] for query in rankings}, set(TREC))
+        evaluator = pytrec_eval.RelevanceEvaluator({query: judged[query] for query in rankings}, set(names))
         measures = evaluator.evaluate(rankings)
         for number, query in enumerate(rankings, start=start):
-            values[number] = [measures[query][name] for name in TREC_METRICS] if query in measures else 0.0
-    return pd.DataFrame(values, index=pd.Index(run.queries, name="query"), columns=TREC_METRICS)
+            values[number] = [measures[query][name] for name in names] if query in measures else 0.0
+    return pd.DataFrame(values, index=pd.Index(run.queries, name="query"), columns=names)
 
 
 def _share(run: JudgedRun, rows: np.ndarray, denominator: np.ndarray | float) -> np.ndarray:
@@ -85,17 +71,38 @@ def _share(run: JudgedRun, rows: np.ndarray, denominator: np.ndarray | float) ->
 
 
 def hole_pair(run: JudgedRun, k: int) -> np.ndarray:
-    """Return the share of pairs at the first `k` ranks without a judgement, (Q,); 0 for a query without results."""
+    """Return the share of pairs at the first `k` ranks without a judgement, (Q,); 0 for a query without results.
+
+    >>> from zerodr.evaluation.judged import judge
+    >>> run = pd.DataFrame({"query": ["q", "q"], "document": ["b", "a"], "score": [2.0, 1.0]})
+    >>> qrels = pd.DataFrame({"query": ["q", "other"], "document": ["a", "b"], "grade": [1, 1]})
+    >>> hole_pair(judge(run, qrels, ["q", "other"]), 2)
+    array([0.5, 0. ])
+    """
     return _share(run, (run.rank < k) & ~run.judged, np.minimum(run.results, k))
 
 
 def hole_corpus(run: JudgedRun, k: int) -> np.ndarray:
-    """Return the share of the first `k` ranks whose document no query of the split has judged, (Q,)."""
+    """Return the share of the first `k` ranks whose document no query of the split has judged, (Q,).
+
+    >>> from zerodr.evaluation.judged import judge
+    >>> run = pd.DataFrame({"query": ["q", "q"], "document": ["b", "a"], "score": [2.0, 1.0]})
+    >>> qrels = pd.DataFrame({"query": ["q", "other"], "document": ["a", "b"], "grade": [1, 1]})
+    >>> hole_corpus(judge(run, qrels, ["q", "other"]), 2)
+    array([0., 0.])
+    """
     return _share(run, (run.rank < k) & ~run.known, float(k))
 
 
 def reciprocal_rank(run: JudgedRun, k: int) -> np.ndarray:
-    """Return 1 / rank of the first relevant document if it is among the first `k`, else 0; (Q,)."""
+    """Return 1 / rank of the first relevant document if it is among the first `k`, else 0; (Q,).
+
+    >>> from zerodr.evaluation.judged import judge
+    >>> run = pd.DataFrame({"query": ["q", "q"], "document": ["b", "a"], "score": [2.0, 1.0]})
+    >>> qrels = pd.DataFrame({"query": ["q", "other"], "document": ["a", "b"], "grade": [1, 1]})
+    >>> reciprocal_rank(judge(run, qrels, ["q", "other"]), 2)
+    array([0.5, 0. ])
+    """
     values = np.zeros(len(run.queries))
     rows = np.flatnonzero((run.rank < k) & (run.grade > 0))
     np.maximum.at(values, run.query[rows], 1.0 / (run.rank[rows] + 1))
@@ -103,7 +110,14 @@ def reciprocal_rank(run: JudgedRun, k: int) -> np.ndarray:
 
 
 def judged_ndcg(run: JudgedRun, k: int) -> np.ndarray:
-    """Compute nDCG@k of the ranking without its unjudged documents, (Q,); 0 for a query without a positive one."""
+    """Compute nDCG@k of the ranking without its unjudged documents, (Q,); 0 for a query without a positive one.
+
+    >>> from zerodr.evaluation.judged import judge
+    >>> run = pd.DataFrame({"query": ["q", "q"], "document": ["b", "a"], "score": [2.0, 1.0]})
+    >>> qrels = pd.DataFrame({"query": ["q", "other"], "document": ["a", "b"], "grade": [1, 1]})
+    >>> judged_ndcg(judge(run, qrels, ["q", "other"]), 2)
+    array([1., 0.])
+    """
     query, grade = run.query[run.judged], run.grade[run.judged]
     gained = _discounted(query, _rank_in_group(query), grade, k, len(run.queries))
     ideal = run.qrels.assign(row=pd.Index(run.queries).get_indexer(run.qrels["query"]))

@@ -1,14 +1,49 @@
 """Explain an artifact: its origin, whether the checkout would build the same now, and the command that updates it."""
 
+import json
+import shlex
 import textwrap
+from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
 
+from zerodr.artifacts import provenance
 from zerodr.artifacts.record import Record
-from zerodr.lineage.difference import UNKNOWN, Difference, differences, stale_ancestors
-from zerodr.lineage.flatten import brief, flatten
+from zerodr.errors import ZerodrError
 from zerodr.lineage.graph import Graph
-from zerodr.lineage.remedy import WIDTH, remedy, shown
+from zerodr.lineage.tree import brief, flatten
 from zerodr.plan import Plan
+from zerodr.plan.rules import RULES
+
+UNKNOWN = "name"
+PROFILE = "config/profiles/mini"
+WIDTH = 118
+Command = list[str]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A difference between the checkout and the record of an artifact.
+
+    Attributes:
+        what: `input`, `setting`, `name` (one that the configuration lacks), `stage version`, `seed`,
+            `rule`, `content`, `code` or `environment`.
+        name: of the input, the setting, ...
+        then: value at that time.
+        now: value today.
+        matters: whether it makes the artifact out of date. Code and environment alone do not: the stage version
+            records changes of results.
+    """
+
+    what: str
+    name: str
+    then: str
+    now: str
+    matters: bool = True
+
+    def __str__(self) -> str:
+        return f"{f'{self.what} {self.name}'.strip()}: {self.then} then, {self.now} now"
 
 
 def explain(graph: Graph, artifact: str, plan: Plan, config: list[str] | None = None) -> str:
@@ -26,12 +61,12 @@ def explain(graph: Graph, artifact: str, plan: Plan, config: list[str] | None = 
     return "\n".join(text).rstrip()
 
 
-def _unknown(stale: dict[str, list[Difference]]) -> list[str]:
+def _unknown(stale: dict[str, list[Change]]) -> list[str]:
     """List names that the configuration lacks; without them the artifact can't be built."""
     return sorted({d.name for reasons in stale.values() for d in reasons if d.what == UNKNOWN})
 
 
-def _missing_words(stale: dict[str, list[Difference]]) -> list[str]:
+def _missing_words(stale: dict[str, list[Change]]) -> list[str]:
     """Ask for the `--config` words of the artifact, which records do not hold."""
     if names := _unknown(stale):
         return [
@@ -78,7 +113,7 @@ def _block(title: str, words: list[str]) -> list[str]:
     return [f"  {title if n == 0 else '':<13}{line}" for n, line in enumerate(text)]
 
 
-def _state(artifact: str, stale: dict[str, list[Difference]]) -> list[str]:
+def _state(artifact: str, stale: dict[str, list[Change]]) -> list[str]:
     if not stale:
         return ["Current: its inputs, settings and stage version are those of the checkout."]
     lines = ["Out of date:"]
@@ -87,6 +122,119 @@ def _state(artifact: str, stale: dict[str, list[Difference]]) -> list[str]:
     return lines
 
 
-def _harmless(changes: list[Difference]) -> list[str]:
+def _harmless(changes: list[Change]) -> list[str]:
     lines = [f"  {d}" for d in changes if not d.matters]
     return ["Different, without effect while the stage version is the same:", *lines] if lines else []
+
+
+def differences(graph: Graph, artifact: str, plan: Plan) -> list[Change]:
+    """List the differences between the checkout and the artifact's record (not those of its ancestors)."""
+    record = graph.record(artifact)
+    if record is None:
+        return []
+    changes = []
+    now = graph.current_digest(artifact)
+    if now != record["digest"]:
+        changes.append(Change("content", "", record["digest"][:12], _short(now)))
+    for edge in graph.up(artifact):
+        if edge.stale:
+            changes.append(Change("input", edge.source, edge.recorded[:12], _short(edge.current)))
+    return changes + _settings(record, plan) + _surroundings(record)
+
+
+def _short(digest: str | None) -> str:
+    return digest[:12] if digest else "missing or damaged"
+
+
+def _settings(record: Record, plan: Plan) -> list[Change]:
+    rule, spec = record["rule"], record["spec"]
+    if rule not in RULES:
+        return [Change("rule", rule, "known", "unknown")]
+    try:
+        planned = json.loads(plan.settings(rule)(SimpleNamespace(**record["wildcards"])))
+    except KeyError as error:
+        return [Change(UNKNOWN, str(error.args[0]), "configured", "not in the configuration")]
+    except ZerodrError as error:
+        return [Change(UNKNOWN, error.where, "configured", error.what)]
+    keys = {"version": "stage version", "seed": "seed"}
+    changed = [key for key in keys if spec[key] != planned[key]]
+    changes = [Change(keys[key], "", str(spec[key]), str(planned[key])) for key in changed]
+    return changes + _compared("setting", flatten(spec["params"]), flatten(planned["settings"]), 80)
+
+
+def _surroundings(record: Record) -> list[Change]:
+    names = ("lock_sha256", "python", "versions", "processor")
+    environments = record["environment"], provenance.environment()
+    before, after = ({name: facts.get(name) for name in names} for facts in environments)
+    code = {name: record["code"].get(name) for name in ("commit", "dirty_patch_sha256")}
+    changes = _compared("code", code, provenance.code(), 12, matters=False)
+    return changes + _compared("environment", flatten(before), flatten(after), 40, matters=False)
+
+
+def _compared(what: str, before: dict, after: dict, width: int, matters: bool = True) -> list[Change]:
+    changes = []
+    for name in sorted(before.keys() | after.keys()):
+        then, now = before.get(name, "absent"), after.get(name, "absent")
+        if then != now:
+            changes.append(Change(what, name, brief(then, width), brief(now, width), matters))
+    return changes
+
+
+def stale_ancestors(graph: Graph, artifact: str, plan: Plan) -> dict[str, list[Change]]:
+    """List the artifacts above that are out of date themselves, with the reasons, sources first."""
+    reasons = {}
+    for above in graph.ancestors(artifact)[:-1]:
+        if changes := [d for d in differences(graph, above, plan) if d.matters]:
+            reasons[above] = changes
+    return reasons
+
+
+def remedy(graph: Graph, artifact: str, stale: dict[str, list[Change]], config: list[str]) -> list[Command]:
+    """Return the commands that update an artifact, given everything stale about it and above it."""
+    damaged, unseen = [], set()
+    for path, reasons in stale.items():
+        kinds = {d.what for d in reasons}
+        record = graph.require(path)
+        if "content" in kinds and Path(path).exists():
+            damaged.append(path)
+        elif kinds <= {"input"} and not _newer_input(path, [d.name for d in reasons]):
+            unseen.add(record["rule"])
+    words = ["snakemake", "--profile", PROFILE, artifact]
+    words += ["--config", *config] if config else []
+    words += ["--forcerun", *sorted(unseen)] if unseen else []
+    return [["rm", *damaged], words] if damaged else [words]
+
+
+def _newer_input(artifact: str, inputs: list[str]) -> bool:
+    """Test whether Snakemake sees by the modification times that the artifact is out of date."""
+    if not Path(artifact).exists():
+        return True
+    written = Path(artifact).stat().st_mtime_ns
+    return any(not Path(path).exists() or Path(path).stat().st_mtime_ns > written for path in inputs)
+
+
+def shown(command: Command, indent: str = "  ") -> str:
+    """Format a command for a shell; a long one continues on further lines after a backslash."""
+    lines, line = [], indent
+    for word in map(shlex.quote, command):
+        if line.strip() and len(line) + len(word) + 2 > WIDTH:
+            lines.append(f"{line}\\")
+            line = f"{indent}    "
+        line += f"{word} "
+    return "\n".join([*lines, line.rstrip()])
+
+
+def recorded_config(graph: Graph, artifact: str, given: list[str]) -> list[str]:
+    """Return the given `--config` words, and `byo=` when the records show a user's collection above the artifact.
+
+    Records hold the settings that other words changed, but not the words. A folder that is gone
+    is not named.
+    """
+    records = (graph.record(path) for path in graph.ancestors(artifact))
+    rows = (record["spec"]["params"] for record in records if record and record["rule"] == "normalize_corpus")
+    folders = {row["archive"]: row["name"] for row in rows if Path(row["archive"]).is_dir()}
+    if not folders or any(word.startswith("byo=") for word in given):
+        return given
+    alike = all(Path(path).resolve().name.lower().replace(" ", "-") == name for path, name in folders.items())
+    named = [] if alike or len(folders) > 1 else [f"byo_name={name}" for name in folders.values()]
+    return [f"byo={','.join(folders)}", *named, *given]

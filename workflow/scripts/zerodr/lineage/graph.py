@@ -117,16 +117,6 @@ class Graph:
                 pending += [(i["path"], False) for i in reversed(record["inputs"] if record else [])]
         return list(ordered)
 
-    def descendants(self, artifact: str) -> list[str]:
-        """List everything that was built from an artifact, sorted."""
-        below: set[str] = set()
-        pending = [artifact]
-        while pending:
-            fresh = set(self._users.get(pending.pop(), [])) - below
-            below |= fresh
-            pending += fresh
-        return sorted(below)
-
     def artifacts(self) -> list[str]:
         """List every artifact with a record, sorted."""
         return sorted(path for root in ROOTS for path in _recorded(root))

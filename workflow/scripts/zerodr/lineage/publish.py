@@ -12,10 +12,9 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import Record, write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
-from zerodr.lineage import entries
+from zerodr.lineage import views
 from zerodr.lineage.graph import Graph, short_name
 from zerodr.lineage.store import FOLDER, Store, open_store, shown_uri, tracking_uri
-from zerodr.lineage.views import link
 
 log = logging.getLogger("zerodr")
 MIXES_MODELS = {"fuse_runs"}  # a fused run's numbers belong to no single model
@@ -75,12 +74,12 @@ def publish(graph: Graph, artifacts: list[str], uri: str, scale: str = "") -> in
     added = 0
     with open_store(uri) as store:
         for record in records:
-            if store.find(entries.key_of(record)) is None:
+            if store.find(views.key_of(record)) is None:
                 store.add(record, _input_models(graph, store, record), _measured(graph, store, record), scale)
                 added += 1
             progress.add()
         store.describe()
-        address = link(shown_uri(uri), store.experiment, "methods")
+        address = views.link(shown_uri(uri), store.experiment, "methods")
     progress.finish()
     write_json(FOLDER / "link.json", address)
     log.info("published to %s: %d new, %d already published", shown_uri(uri), added, len(records) - added)
@@ -103,7 +102,7 @@ def _input_models(graph: Graph, store: Store, record: Record) -> list[str]:
     else:
         paths = [entry["path"] for entry in record["inputs"]]
     sources = (graph.record(path) for path in paths)
-    models = (store.model_of(source) for source in sources if source is not None and entries.is_model(source))
+    models = (store.model_of(source) for source in sources if source is not None and views.is_model(source))
     return [model for model in models if model is not None]
 
 
@@ -114,7 +113,7 @@ def _measured(graph: Graph, store: Store, record: Record) -> tuple[str, str, str
     collection = next((entry for entry in record["inputs"] if entry["name"] == "collection"), None)
     if identity is None or collection is None:
         return None
-    return identity, short_name(collection["path"]), entries.dataset_digest(collection["digest"])
+    return identity, short_name(collection["path"]), views.dataset_digest(collection["digest"])
 
 
 def _model_behind(graph: Graph, record: Record) -> str | None:
@@ -125,7 +124,7 @@ def _model_behind(graph: Graph, record: Record) -> str | None:
         current = pending.pop(0)
         if current["rule"] in MIXES_MODELS:
             return None
-        if entries.is_model(current):
+        if views.is_model(current):
             return current["artifact"]
         fresh = [entry["path"] for entry in current["inputs"] if entry["path"] not in seen]
         seen.update(fresh)

@@ -20,9 +20,8 @@ from zerodr.artifacts.machine import take_lock
 from zerodr.artifacts.manifest import is_folder_artifact
 from zerodr.artifacts.record import Record
 from zerodr.errors import MachineError
-from zerodr.lineage import entries
+from zerodr.lineage import views
 from zerodr.lineage.graph import short_name
-from zerodr.lineage.views import DESCRIPTION, MAIN_METRIC, VIEW_TAG, groups_of, level_of, run_name, views
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -142,7 +141,10 @@ class Store:
     """One experiment of an MLflow store. All writes go through here, in batches."""
 
     def __init__(self, client: MlflowClient, experiment: str, publisher: str) -> None:
+        from mlflow import entities, exceptions
+
         self.client, self.experiment, self.publisher = client, experiment, publisher
+        self._kinds, self._refused = entities, exceptions.MlflowException
         self._groups: dict[tuple[str, ...], str] = {}
 
     def find(self, key: str) -> str | None:
@@ -167,7 +169,7 @@ class Store:
 
     def model_of(self, record: Record) -> str | None:
         """Return the id of the LoggedModel of a published model folder."""
-        return next((model.model_id for model in self._models(entries.key_of(record))), None)
+        return next((model.model_id for model in self._models(views.key_of(record))), None)
 
     def _models(self, key: str) -> list[LoggedModel]:
         return list(self.client.search_logged_models([self.experiment], filter_string=f"tags.key = '{key}'"))
@@ -181,7 +183,7 @@ class Store:
         """
         if names not in self._groups:
             if not self._oldest(names):
-                tags = {"group": _group_key(names), "level": level_of(names), PUBLISHER: self.publisher}
+                tags = {"group": _group_key(names), "level": views.level_of(names), PUBLISHER: self.publisher}
                 tags |= {PARENT: self.group(names[:-1])} if len(names) > 1 else {}
                 tags |= dict(zip(LEVELS, names, strict=False))
                 run = self.client.create_run(self.experiment, tags=tags, run_name=names[-1]).info.run_id
@@ -215,22 +217,18 @@ class Store:
 
     def _move(self, run: str, group: str) -> None:
         """Put a run below a group, unless another publisher has removed the run as a double meanwhile."""
-        from mlflow.exceptions import MlflowException
-
         try:
             self.client.set_tag(run, PARENT, group)
-        except MlflowException:
+        except self._refused:
             if self.client.get_run(run).info.lifecycle_stage == "active":
                 raise
 
     def _log_metric(self, names: tuple[str, ...], name: str, value: float, end: int | None = None) -> None:
         """Give a group a measure, once more when its run was a double that has been removed meanwhile."""
-        from mlflow.exceptions import MlflowException
-
         group = self._oldest(names)
         try:
             self.client.log_metric(group, name, value, timestamp=end, step=0)
-        except MlflowException:
+        except self._refused:
             if self._oldest(names) == group:
                 raise
         if (oldest := self._oldest(names)) != group:
@@ -239,10 +237,12 @@ class Store:
     def describe(self) -> None:
         """Write the experiment's description and its views, with a column a collection that was evaluated."""
         methods = self.client.search_runs([self.experiment], "tags.level = 'method'")
-        measured = sorted({name for run in methods for name in run.data.metrics if name.startswith(f"{MAIN_METRIC}.")})
-        tags = {"mlflow.note.content": DESCRIPTION, "mlflow.experimentKind": "custom_model_development"}
-        shown = views(name.removeprefix(f"{MAIN_METRIC}.") for name in measured)
-        for name, text in (tags | {f"{VIEW_TAG}{key}": text for key, text in shown.items()}).items():
+        measured = sorted(
+            {name for run in methods for name in run.data.metrics if name.startswith(f"{views.MAIN_METRIC}.")}
+        )
+        tags = {"mlflow.note.content": views.DESCRIPTION, "mlflow.experimentKind": "custom_model_development"}
+        shown = views.list_views(name.removeprefix(f"{views.MAIN_METRIC}.") for name in measured)
+        for name, text in (tags | {f"{views.VIEW_TAG}{key}": text for key, text in shown.items()}).items():
             self.client.set_experiment_tag(self.experiment, name, text)
 
     def add(self, record: Record, models: list[str], measured: tuple[str, str, str] | None, scale: str = "") -> str:
@@ -257,65 +257,62 @@ class Store:
         Returns:
             the run's id.
         """
-        from mlflow.entities import LoggedModelInput
-
         start = int(record["started_unix_s"] * 1000)
         end = start + int(record["seconds"] * 1000)
-        key, groups = entries.key_of(record), groups_of(record)
+        key, groups = views.key_of(record), views.groups_of(record)
         tags = {"key": key, PUBLISHER: self.publisher, PARENT: self.group(groups)}
-        name = run_name(record)
+        name = views.run_name(record)
         run = self.client.create_run(self.experiment, start_time=start, tags=tags, run_name=name).info.run_id
         self._log_tags_and_params(run, record, scale)
         self._log_metrics(run, record, end, measured)
-        for chunk in _chunks([_dataset_input(entry) for entry in record["inputs"]], DATASETS_AT_ONCE):
+        for chunk in _chunks([self._dataset_input(entry) for entry in record["inputs"]], DATASETS_AT_ONCE):
             self._log_datasets(run, chunk)
         if models:
-            self.client.log_inputs(run, models=[LoggedModelInput(model_id=model) for model in models])
+            self.client.log_inputs(run, models=[self._kinds.LoggedModelInput(model_id=model) for model in models])
         self._log_files(run, record)
-        if entries.is_model(record):
+        if views.is_model(record):
             self._log_model(run, record, key)
         self._log_score(record, groups[:1], end)
         self.client.set_terminated(run, "FINISHED", end_time=end)
         self._settle(run, groups)
         return self.find(key) or run
 
+    def _dataset_input(self, entry: dict) -> DatasetInput:
+        name, source = short_name(entry["path"])[:500], json.dumps({"uri": entry["path"]})
+        digest, tag = views.dataset_digest(entry["digest"]), self._kinds.InputTag("mlflow.data.context", entry["name"])
+        return self._kinds.DatasetInput(self._kinds.Dataset(name, digest, source_type="local", source=source), [tag])
+
     def _log_datasets(self, run: str, datasets: list[DatasetInput]) -> None:
         """Log inputs; again when another publisher created one of them at the same moment, which MLflow refuses."""
-        from mlflow.exceptions import MlflowException
-
         for attempt in range(TRIES):
             try:
                 return self.client.log_inputs(run, datasets=datasets)
-            except MlflowException as error:
+            except self._refused as error:
                 if "datasets" not in str(error) or attempt == TRIES - 1:
                     raise
                 time.sleep(PAUSE_S * (attempt + 1))
 
     def _log_score(self, record: Record, method: tuple[str, ...], end: int) -> None:
         """Give the run of a method its main measure on the collection of an evaluation."""
-        values = [m["value"] for m in record["metrics"] if m["name"] == MAIN_METRIC]
+        values = [m["value"] for m in record["metrics"] if m["name"] == views.MAIN_METRIC]
         if values and record["output"] == "summary":
             self.group(method)
-            self._log_metric(method, f"{MAIN_METRIC}.{record['wildcards']['collection']}", values[0], end)
+            self._log_metric(method, f"{views.MAIN_METRIC}.{record['wildcards']['collection']}", values[0], end)
 
     def _log_tags_and_params(self, run: str, record: Record, scale: str) -> None:
-        from mlflow.entities import Param, RunTag
-
-        tags = [RunTag(name, value) for name, value in sorted(entries.run_tags(record, scale).items())]
-        params = [Param(name, value) for name, value in sorted(entries.run_params(record).items())]
+        tags = [self._kinds.RunTag(name, value) for name, value in sorted(views.run_tags(record, scale).items())]
+        params = [self._kinds.Param(name, value) for name, value in sorted(views.run_params(record).items())]
         for chunk in _chunks(tags, TAGS_AT_ONCE):
             self.client.log_batch(run, tags=chunk)
         for chunk in _chunks(params, PARAMS_AT_ONCE):
             self.client.log_batch(run, params=chunk)
 
     def _log_metrics(self, run: str, record: Record, end: int, measured: tuple[str, str, str] | None) -> None:
-        from mlflow.entities import Metric
-
         points = []
-        for name, value, step in entries.run_metrics(record):
-            about = measured if measured and name not in entries.COSTS else (None, None, None)
+        for name, value, step in views.run_metrics(record):
+            about = measured if measured and name not in views.COSTS else (None, None, None)
             links = dict(zip(("model_id", "dataset_name", "dataset_digest"), about, strict=True))
-            points.append(Metric(name, value, end, step, **links))
+            points.append(self._kinds.Metric(name, value, end, step, **links))
         for chunk in _chunks(points, METRICS_AT_ONCE):
             self.client.log_batch(run, metrics=chunk)
 
@@ -323,31 +320,21 @@ class Store:
         path = Path(record["artifact"])
         listed = json.loads(path.read_text())["files"] if is_folder_artifact(path) and path.exists() else []
         with tempfile.TemporaryDirectory() as folder:
-            for source, name in entries.small_files(record, listed):
+            for source, name in views.small_files(record, listed):
                 target = Path(folder, name)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, target)
             self.client.log_artifacts(run, folder)
 
     def _log_model(self, run: str, record: Record, key: str) -> None:
-        from mlflow.entities import LoggedModelOutput
-
         tags = {"key": key, "artifact": record["artifact"], "digest": record["digest"], "rule": record["rule"]}
         tags |= {name: value for name, value in record["wildcards"].items() if value}
-        name, params = entries.model_name(record["artifact"]), entries.run_params(record)
+        name, params = views.model_name(record["artifact"]), views.run_params(record)
         model = self.client.create_logged_model(
             self.experiment, name=name, source_run_id=run, tags=tags, params=params, model_type="encoder"
         )
-        self.client.log_outputs(run, [LoggedModelOutput(model_id=model.model_id, step=0)])
+        self.client.log_outputs(run, [self._kinds.LoggedModelOutput(model_id=model.model_id, step=0)])
         self.client.finalize_logged_model(model.model_id, "READY")
-
-
-def _dataset_input(entry: dict) -> DatasetInput:
-    from mlflow.entities import Dataset, DatasetInput, InputTag
-
-    name, source = short_name(entry["path"])[:500], json.dumps({"uri": entry["path"]})
-    dataset = Dataset(name, entries.dataset_digest(entry["digest"]), source_type="local", source=source)
-    return DatasetInput(dataset, [InputTag("mlflow.data.context", entry["name"])])
 
 
 def _chunks(items: list, size: int) -> Iterator[list]:

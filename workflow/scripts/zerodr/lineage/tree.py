@@ -1,5 +1,8 @@
-"""Print the lineage of an artifact as a tree."""
+"""Write lineage and settings as text: an artifact's sources as a tree, nested settings as dotted names."""
 
+from typing import Any
+
+from zerodr.config.canonical import canonical_json
 from zerodr.lineage.graph import Edge, Graph
 
 
@@ -54,3 +57,21 @@ def _remark(edge: Edge) -> str:
     if edge.current is None:
         return f"  GONE: {edge.source} is missing or damaged"
     return f"  STALE: {edge.recorded[:12]} was used, {edge.source} is {edge.current[:12]} now"
+
+
+def flatten(value: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Map `{"a": {"b": 1.0}, "c": [1, 2]}` to `{"a.b": "1.0", "c": "[1,2]"}`; strings unquoted, others as JSON."""
+    flat: dict[str, str] = {}
+    for key, item in value.items():
+        name = f"{prefix}{key}"
+        if isinstance(item, dict) and item:
+            flat |= flatten(item, f"{name}.")
+        else:
+            flat[name] = item if isinstance(item, str) else canonical_json(item)
+    return flat
+
+
+def brief(value: str | None, width: int = 80) -> str:
+    """Cut a value to `width` characters; None becomes `none`."""
+    text = "none" if value is None else value
+    return text if len(text) <= width else text[: width - 3] + "..."

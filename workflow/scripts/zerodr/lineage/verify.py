@@ -11,7 +11,7 @@ from zerodr.lineage.graph import Graph, true_digest
 
 
 @dataclass(frozen=True)
-class Finding:
+class Problem:
     """A problem of an artifact, and the step that solves it."""
 
     artifact: str
@@ -22,7 +22,7 @@ class Finding:
         return f"{self.artifact}: {self.problem}: {self.next_step}"
 
 
-def verify(graph: Graph, artifacts: Iterable[str]) -> Iterator[Finding]:
+def verify(graph: Graph, artifacts: Iterable[str]) -> Iterator[Problem]:
     """Find problems of artifacts and of everything above them: sizes, SHA-256 of every byte, and stale inputs."""
     paths = graph.ancestors(*artifacts)
     progress = Progress("verify", len(paths), "artifacts")
@@ -36,7 +36,7 @@ def verify(graph: Graph, artifacts: Iterable[str]) -> Iterator[Finding]:
             yield from _content(artifact, record, digests[artifact])
             yield from _inputs(graph, artifact, digests)
         elif digests[artifact] is None:
-            yield Finding(artifact, "is missing, and no stage writes it", "restore it, or rebuild what used it")
+            yield Problem(artifact, "is missing, and no stage writes it", "restore it, or rebuild what used it")
         progress.add()
     progress.finish()
 
@@ -51,26 +51,26 @@ def imported(graph: Graph, artifacts: Iterable[str]) -> Iterator[str]:
             yield f"{artifact}: {maker}; taken from {file['path']}, sha256 {file['digest'][:12]}"
 
 
-def _content(artifact: str, record: Record, digest: str | None) -> Iterator[Finding]:
+def _content(artifact: str, record: Record, digest: str | None) -> Iterator[Problem]:
     if digest is None:
-        yield Finding(artifact, "is missing", f"rebuild it: snakemake {artifact}")
+        yield Problem(artifact, "is missing", f"rebuild it: snakemake {artifact}")
         return
     step, path = f"rebuild it: rm {artifact} && snakemake {artifact}", Path(artifact)
     size = path.stat().st_size
     if size != record["bytes"]:
-        yield Finding(artifact, f"has {size} bytes, {record['bytes']} were recorded", step)
+        yield Problem(artifact, f"has {size} bytes, {record['bytes']} were recorded", step)
     elif digest != record["digest"]:
-        yield Finding(artifact, f"has sha256 {digest[:12]}, {record['digest'][:12]} was recorded", step)
+        yield Problem(artifact, f"has sha256 {digest[:12]}, {record['digest'][:12]} was recorded", step)
     if is_folder_artifact(path):
         for problem in check_manifest(path, digests=True):
-            yield Finding(artifact, problem, step)
+            yield Problem(artifact, problem, step)
 
 
-def _inputs(graph: Graph, artifact: str, digests: dict[str, str | None]) -> Iterator[Finding]:
+def _inputs(graph: Graph, artifact: str, digests: dict[str, str | None]) -> Iterator[Problem]:
     """Find inputs that were rebuilt since. A damaged input is reported as a problem of itself."""
     for entry in graph.require(artifact)["inputs"]:
         source = graph.record(entry["path"])
         now = source["digest"] if source else digests[entry["path"]]
         if now is not None and now != entry["digest"]:
             problem = f"was built from {entry['path']} {entry['digest'][:12]}, which is {now[:12]} now"
-            yield Finding(artifact, problem, f"see: python -m zerodr explain {artifact}")
+            yield Problem(artifact, problem, f"see: python -m zerodr explain {artifact}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -12,18 +13,25 @@ from typing import Any
 import pandas as pd
 
 from zerodr.collections.access import qrels_files, read_qrels, read_queries
+from zerodr.config.measures import label_of
 from zerodr.errors import ArtifactError, ConfigError
-from zerodr.evaluation.metrics import LABELS
+from zerodr.evaluation.evaluate import read_measures
+from zerodr.lexical.analysis import analyze_cjk, analyze_english
 from zerodr.lookup.documents import Documents
-from zerodr.lookup.highlight import Highlighter
 from zerodr.lookup.neighbours import Neighbours
-from zerodr.lookup.searchers import Answer, Searcher, open_source
+from zerodr.lookup.searchers import QuerySearcher, Ranked, open_source
 from zerodr.lookup.sources import LEXICAL, Source, Sources, list_memories
 
 DEPTH = 100  # ranks that are compared
 MOST = 100  # documents of an answer
 METRIC = "ndcg_cut_10"
 ROWS = 5000  # queries in a list of differences
+CHARACTERS = 400
+LEAD = 80
+"""Characters before the first match, where a text is too long to be shown."""
+WORD = re.compile(r"\w+(?:['\u2019]\w+)?")
+CJK = ("zh", "ja", "ko")
+Segments = list[tuple[str, bool]]
 
 
 class Desk:
@@ -41,7 +49,7 @@ class Desk:
         self.methods = {source.name: source for source in (*sources.on(collection), *others)}
         if not any(source.kind == LEXICAL for source in self.methods.values()):
             self.methods["bm25"] = sources.named("bm25", collection)
-        self._searchers: dict[str, Searcher] = {}
+        self._searchers: dict[str, QuerySearcher] = {}
         self._neighbours: dict[str, Neighbours] = {}
         self._lock = Lock()
 
@@ -91,7 +99,7 @@ class Desk:
         """Describe a method for the page: its name, whether it was evaluated, the memories that it can read."""
         return {"name": source.name, "evaluated": bool(source.per_query), "memories": list_memories(source)}
 
-    def searcher(self, name: str) -> Searcher:
+    def searcher(self, name: str) -> QuerySearcher:
         """Return what answers for a method, and load it at the first call."""
         source = self.source(name)
         with self._lock:
@@ -134,14 +142,14 @@ class Desk:
         query = {"id": key, "text": text, "judged": len(grades), "relevant": sum(g > 0 for g in grades.values())}
         return {"query": query, "columns": columns, "depth": DEPTH}
 
-    def _timed(self, name: str, text: str, depth: int, options: dict[str, Any]) -> tuple[Answer, float]:
+    def _timed(self, name: str, text: str, depth: int, options: dict[str, Any]) -> tuple[Ranked, float]:
         searcher = self.searcher(name)
         start = time.perf_counter()
         answer = searcher.search(text, depth, options)
         return answer, round(1000 * (time.perf_counter() - start), 1)
 
     def _shown(
-        self, answer: Answer, count: int, marker: Highlighter, grades: dict[str, int], other: dict[str, int] | None
+        self, answer: Ranked, count: int, marker: Highlighter, grades: dict[str, int], other: dict[str, int] | None
     ) -> list[dict[str, Any]]:
         rows = []
         for rank, (key, score, (title, text)) in enumerate(
@@ -169,15 +177,14 @@ class Desk:
             for key, x, y, gain in listed.itertuples()
         ]
         means = frame[["left", "right"]].mean().tolist() if len(frame) else [0.0, 0.0]
-        return {"metric": LABELS[METRIC], "rows": rows, "queries": len(frame), "means": means}
+        return {"metric": label_of(METRIC), "rows": rows, "queries": len(frame), "means": means}
 
     def _values(self, name: str) -> pd.Series:
         source = self.source(name)
         if not source.per_query:
             step = "evaluate it: snakemake results/evaluation/METHOD/COLLECTION/PROTOCOL.summary.tsv"
             raise ArtifactError(f"{source.name} on {self.name}", "has no evaluation by query", step)
-        frame = pd.read_parquet(source.per_query, columns=["query", METRIC])
-        return frame.set_index("query")[METRIC]
+        return read_measures(Path(source.per_query), METRIC).set_index("query")[METRIC]
 
     def neighbours(self, name: str, text: str, count: int = 10) -> dict[str, Any]:
         """Find the training queries that are next to a text, for a method that was trained here.
@@ -195,3 +202,62 @@ class Desk:
             "how": self._neighbours[source.name].how,
             "rows": [row | {"text": marker.mark(row["text"])} for row in rows],
         }
+
+
+class Highlighter:
+    """Marks words of one query.
+
+    Args:
+        query: its text.
+        language: of the collection.
+    """
+
+    def __init__(self, query: str, language: str) -> None:
+        self._cjk = language in CJK
+        self._english = language == "en"
+        self._terms = set(analyze_cjk(query)) if self._cjk else {self._term(word) for word in WORD.findall(query)}
+        self._terms -= {""}
+
+    def _term(self, word: str) -> str:
+        return "".join(analyze_english(word)) if self._english else word.casefold()
+
+    def mark(self, text: str, characters: int = CHARACTERS) -> Segments:
+        """Split a text, cut around its first match, into pieces that match and pieces that do not."""
+        spans = list(self._spans(text))
+        start = 0
+        if len(text) > characters and spans and spans[0][1] > characters:
+            start = max(0, spans[0][0] - LEAD)
+        stop = min(len(text), start + characters)
+        pieces: Segments = [("... ", False)] if start else []
+        at = start
+        for first, last in spans:
+            if first >= at and last <= stop:
+                pieces += [(text[at:first], False), (text[first:last], True)]
+                at = last
+        pieces.append((text[at:stop] + (" ..." if stop < len(text) else ""), False))
+        return [piece for piece in pieces if piece[0]]
+
+    def _spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Start and end of each match, in order, without overlap."""
+        if self._cjk:
+            yield from self._bigrams(text)
+        else:
+            yield from (match.span() for match in WORD.finditer(text) if self._term(match.group()) in self._terms)
+
+    def _bigrams(self, text: str) -> Iterator[tuple[int, int]]:
+        folded = text.lower()
+        terms = sorted(self._terms, key=len, reverse=True)
+        hit = [False] * len(text)
+        for term in terms:
+            at = folded.find(term)
+            while at >= 0 and len(folded) == len(text):
+                hit[at : at + len(term)] = [True] * len(term)
+                at = folded.find(term, at + 1)
+        at = 0
+        while at < len(text):
+            last = at
+            while last < len(text) and hit[last]:
+                last += 1
+            if last > at:
+                yield at, last
+            at = max(last, at + 1)

@@ -9,30 +9,35 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from zerodr.artifacts.parquet import AGAIN
 from zerodr.artifacts.trec import order_rows
 from zerodr.collections.access import corpus_ids, corpus_size
 from zerodr.config.base import validate
+from zerodr.encoders.folder.attention import Attention, scores_alone
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import ArtifactError
 from zerodr.lexical.analysis import ANALYZERS
 from zerodr.lexical.folder import Hits, lower_ties, read_ids
 from zerodr.lexical.light import LightIndex
 from zerodr.lexical.search import SearchSettings, open_index
+from zerodr.lookup.documents import Documents
 from zerodr.lookup.sources import FUSION, LEXICAL, Source, load_function, query_encoders
 from zerodr.retrieval.candidates import Norms, id_ranks
 from zerodr.retrieval.embed import document_texts
 from zerodr.retrieval.exact import search_exact
+from zerodr.retrieval.feedback import AugmentSettings, Retrieved, augment
 from zerodr.retrieval.fuse import FuseSettings, fuse, run_scores
 from zerodr.retrieval.vectors import Vectors
 
 THREADS = 2
 LARGEST_LOADED = 8 << 30  # bytes of embeddings that are copied to memory; larger ones stay in their file
+CHARACTERS = 300  # of a document that the page shows
 
 
 @dataclass(frozen=True)
-class Answer:
+class Ranked:
     """The first documents for a query.
 
     Attributes:
@@ -48,10 +53,10 @@ class Answer:
     notice: str = ""
 
 
-class Searcher(Protocol):
+class QuerySearcher(Protocol):
     """Finds documents for a text."""
 
-    def search(self, text: str, depth: int, options: dict[str, Any]) -> Answer:
+    def search(self, text: str, depth: int, options: dict[str, Any]) -> Ranked:
         """Find the first `depth` documents; `options` are those of the method, as the page sends them."""
 
 
@@ -62,7 +67,7 @@ class Queries(Protocol):
         """Return the vector [dimension] float32, and fields of the answer."""
 
 
-def open_source(source: Source) -> Searcher:
+def open_source(source: Source) -> QuerySearcher:
     """Load what a source needs to answer."""
     if source.kind == LEXICAL:
         return LexicalSearcher(source) if source.index else LightSearcher(source)
@@ -80,21 +85,21 @@ class LexicalSearcher:
         self._search, self._ids = open_index(folder, settings, THREADS), read_ids(folder)
         self._lock = Lock()
 
-    def search(self, text: str, depth: int, options: dict[str, Any]) -> Answer:
+    def search(self, text: str, depth: int, options: dict[str, Any]) -> Ranked:
         """Find the first documents that hold a word of the text."""
         if not text.strip():
-            return Answer([], [])
+            return Ranked([], [])
         with self._lock:
             (hits,) = self._search([text], depth)
         return _ordered(self._ids, hits)
 
 
-def _ordered(ids: pa.Array, hits: Hits) -> Answer:
+def _ordered(ids: pa.Array, hits: Hits) -> Ranked:
     """Name the documents of hits, in the order of a run."""
     scores = lower_ties(hits.scores)
     documents = ids.take(pa.array(hits.documents, pa.int64()))
     order = order_rows(np.zeros(len(scores), np.int64), scores, documents)
-    return Answer(documents.take(pa.array(order)).to_pylist(), scores[order].tolist())
+    return Ranked(documents.take(pa.array(order)).to_pylist(), scores[order].tolist())
 
 
 class LightSearcher:
@@ -110,7 +115,7 @@ class LightSearcher:
         self._index = LightIndex.build(texts, language=language if language in ANALYZERS else "en")
         self._ids = corpus_ids(folder)
 
-    def search(self, text: str, depth: int, options: dict[str, Any]) -> Answer:
+    def search(self, text: str, depth: int, options: dict[str, Any]) -> Ranked:
         """Find the first documents that hold a word of the text."""
         (hits,) = self._index.search_texts([text], depth, THREADS)
         return _ordered(self._ids, hits)
@@ -127,7 +132,7 @@ class FusedSearcher:
         self._settings = validate(FuseSettings, source.params, source.name)
         self._halves = [open_source(half) for half in source.halves]
 
-    def search(self, text: str, depth: int, options: dict[str, Any]) -> Answer:
+    def search(self, text: str, depth: int, options: dict[str, Any]) -> Ranked:
         """Find the first documents by the sum of both terms."""
         answers = [half.search(text, self._settings.depth, options) for half in self._halves]
         frames = [
@@ -137,7 +142,7 @@ class FusedSearcher:
         terms = [run_scores(frame, self._settings, weight) for frame, weight in zip(frames, weights, strict=True)]
         fused = fuse(terms[0], terms[1], pd.Series([""]), depth)
         notice = "; ".join(answer.notice for answer in answers if answer.notice)
-        return Answer(fused["document"].tolist(), fused["score"].tolist(), sum((a.read for a in answers), []), notice)
+        return Ranked(fused["document"].tolist(), fused["score"].tolist(), sum((a.read for a in answers), []), notice)
 
 
 class PlainQueries:
@@ -185,10 +190,10 @@ class DenseSearcher:
         self._shards = [Vectors(np.array(shard.array)) if whole else shard for shard in shards]
         self._norms = [Norms(shard, str) for shard in self._shards]
 
-    def search(self, text: str, depth: int, options: dict[str, Any]) -> Answer:
+    def search(self, text: str, depth: int, options: dict[str, Any]) -> Ranked:
         """Find the first documents by inner product."""
         if not text.strip():
-            return Answer([], [])
+            return Ranked([], [])
         vector, fields = self.queries.encode(text, options)
         rows, scores, first = [], [], 0
         for shard, norms in zip(self._shards, self._norms, strict=True):
@@ -201,4 +206,40 @@ class DenseSearcher:
         row, score = np.concatenate(rows), np.concatenate(scores)
         documents = self._ids.take(pa.array(row))
         order = order_rows(np.zeros(len(row), np.int64), score, documents)[:depth]
-        return Answer(documents.take(pa.array(order)).to_pylist(), score[order].tolist(), **fields)
+        return Ranked(documents.take(pa.array(order)).to_pylist(), score[order].tolist(), **fields)
+
+
+class FeedbackQueries:
+    """Queries to which the first documents of another ranking are added.
+
+    Args:
+        source: whose halves are the bi-encoder without feedback and the method that finds documents.
+    """
+
+    def __init__(self, source: Source) -> None:
+        plain, memory = source.halves
+        self._settings = validate(AugmentSettings, source.params, source.name)
+        learned = source.inputs.get("attention")
+        self._attention = Attention.load(Path(learned[0]).parent) if learned else scores_alone(self._settings)
+        self._queries = load_function(query_encoders()[plain.encoder].queries)(plain)
+        self._memory, self._depth = open_source(memory), memory.params["depth"]
+        self._shards = [Vectors.open(Path(path)) for path in source.index]
+        folder = Path(source.collection).parent
+        self._ids, self._documents = corpus_ids(folder), Documents(folder)
+
+    def encode(self, text: str, options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
+        """Embed the text, add documents that the memory finds for it, and tell the attention of each."""
+        vector, fields = self._queries.encode(text, options)
+        answer: Ranked = self._memory.search(text, self._depth, options)
+        names = answer.ids[: self._settings.documents]
+        if not names:
+            return vector, fields
+        scores = np.array(answer.scores[: len(names)], np.float32)
+        rows = pc.index_in(pa.array(names, self._ids.type), self._ids).to_numpy().astype(np.int64)
+        (augmented,), (shares,) = augment(vector[None], self._shards, [Retrieved(rows, scores)], self._attention)
+        texts = self._documents.texts(names)
+        read = [
+            {"id": name, "memory": self._settings.memory, "text": body[:CHARACTERS], "attention": float(share)}
+            for name, (_, body), share in zip(names, texts, shares, strict=True)
+        ]
+        return augmented, fields | {"read": read}

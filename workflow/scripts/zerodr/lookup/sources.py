@@ -44,7 +44,7 @@ class QueryEncoder(NamedTuple):
 def query_encoders() -> dict[str, QueryEncoder]:
     """Return what embeds new queries, by the rule that embeds a method's queries."""
     encoders = {PLAIN: QueryEncoder("zerodr.lookup.searchers:PlainQueries")}
-    encoders |= {FEEDBACK: QueryEncoder("zerodr.lookup.feedback:FeedbackQueries")}
+    encoders |= {FEEDBACK: QueryEncoder("zerodr.lookup.searchers:FeedbackQueries")}
     for module in papers.modules("lookup"):
         encoders |= module.LOOKUP
     return encoders

@@ -91,8 +91,8 @@ def lineage(
 def explain(artifact: Artifact, config: Words = None) -> None:
     """Explain an artifact: its origin, whether it is current, and the command that updates it."""
     from zerodr.lineage import explain as explanation
+    from zerodr.lineage.explain import recorded_config
     from zerodr.lineage.graph import Graph
-    from zerodr.lineage.remedy import recorded_config
 
     graph = Graph()
     path = graph.find(artifact)
@@ -288,9 +288,9 @@ def completion(
 @app.command()
 def show(config: Words = None) -> None:
     """Print the main table, and the paths of plots, logs and lineage."""
-    from zerodr.reporting import show as results
+    from zerodr.reporting.table import show as shown
 
-    typer.echo(results.show(plan_of(config or []).selection))
+    typer.echo(shown(plan_of(config or []).selection))
 
 
 @app.command()

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
 from pydantic import Field
 
+from zerodr.artifacts.record import Record
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
 from zerodr.config.params import Candidate
 from zerodr.lineage.graph import Graph
 from zerodr.lineage.tree import render_tree
-from zerodr.pages.adapted_plot import draw
-from zerodr.pages.costs import jobs_above
+from zerodr.pages.costs import Cost, cost_by_rule, jobs_above
 from zerodr.pages.html import fill
+from zerodr.reporting.panels import COLORS, TEXT, blank, drawing_style, row_labels, svg_of
 
 MEAN = "mean"
 SIDES = ("left", "right")
 SHOWN_RULES = 6
+PANEL, ROW = 1.9, 0.27  # width of a panel and height of a row, in inches
+NEW, OLD = (COLORS[0], "D"), ("#9a5b00", "o")  # colour and marker, as templates/adapted.html names them
 
 
 class AdaptedPageSettings(Settings):
@@ -53,18 +57,41 @@ def build_adapted_page(stage: Stage) -> None:
         collection=settings.collection,
         sentences=answer["sentences"],
         undecided=answer["verdict"] == "undecided",
-        plot=Markup(draw(table, labels, adapted)),
+        plot=draw(table, labels, adapted),
         kinds=headings(table),
         rows=rows(table, settings, answer["choice"]),
         has_proxies=bool(table["proxy"].any()),
         remarks=remarks(settings),
         examples=described(examples, labels),
-        costs=costs(graph, manifests),
+        costs=costs(jobs_above(graph, manifests)),
         has_model=(stage.path("model") / "config.json").exists() or (stage.path("model") / "modules.json").exists(),
         command=settings.command,
         trees=[render_tree(graph, path) for path in manifests],
     )
     stage.output("page").write_text(page, encoding="utf-8")
+
+
+def draw(table: pd.DataFrame, labels: dict[str, str], adapted: set[str]) -> Markup:
+    """Draw means and 95 % intervals, a panel a kind of queries, a row a candidate.
+
+    Args:
+        table: columns kind, proxy, method, queries, value, low, high.
+        labels: printed name of each method, in the order of the rows.
+        adapted: methods that learned from the documents, which are diamonds.
+    """
+    kinds = {str(kind): rows.set_index("method") for kind, rows in table.groupby("kind", sort=False)}
+    with drawing_style(svg=TEXT):
+        figure, grid = blank(1, len(kinds), PANEL, ROW * len(labels))
+        for axes, (kind, rows) in zip(grid[0], kinds.items(), strict=True):
+            for number, name in enumerate(labels):
+                row, (color, marker) = rows.loc[name], NEW if name in adapted else OLD
+                axes.hlines(number, row["low"], row["high"], color=color, linewidth=1.8)
+                axes.plot(row["value"], number, color=color, marker=marker, markersize=5)
+            shown = labels.values() if axes is grid[0][0] else [""] * len(labels)
+            row_labels(axes, list(shown), 9)
+            axes.tick_params(axis="y", length=0)
+            axes.set_title(f"{kind} (proxy)" if rows["proxy"].all() else kind, loc="left", fontsize=9)
+        return svg_of(figure)
 
 
 def headings(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -101,25 +128,11 @@ def described(examples: dict[str, Any], labels: dict[str, str]) -> dict[str, Any
     return {"names": names, "queries": queries}
 
 
-def costs(graph: Graph, manifests: list[str]) -> list[dict[str, Any]]:
-    """Add up seconds and energy of all jobs: in total, of the longest rules, and of the others together."""
-    frame = pd.DataFrame(
-        [
-            {"rule": record["rule"], "seconds": record["seconds"], "joules": record["energy_joules"], "jobs": 1}
-            for record in jobs_above(graph, manifests)
-        ],
-        columns=["rule", "seconds", "joules", "jobs"],
-    )
-    order = frame.groupby("rule")["seconds"].sum().sort_values(ascending=False).index
-    names = {rule: rule if n < SHOWN_RULES else "all others" for n, rule in enumerate(order)}
-    groups = [("all jobs", frame), *frame.groupby(frame["rule"].map(names), sort=False)]
-    lines = [
-        {
-            "rule": name,
-            "jobs": len(jobs),
-            "seconds": float(jobs["seconds"].sum()),
-            "joules": None if jobs["joules"].isna().any() or jobs.empty else float(jobs["joules"].sum()),
-        }
-        for name, jobs in groups
-    ]
-    return sorted(lines, key=lambda line: (line["rule"] != "all jobs", line["rule"] == "all others", -line["seconds"]))
+def costs(jobs: Sequence[Record]) -> dict[str, Cost]:
+    """Add up jobs: all of them, those of each of the longest rules, and the others together."""
+    longest = list(cost_by_rule(jobs))[:SHOWN_RULES]
+    lines = {"all jobs": Cost(), **{rule: Cost() for rule in longest}}
+    for record in jobs:
+        lines["all jobs"].add(record)
+        lines.setdefault(record["rule"] if record["rule"] in longest else "all others", Cost()).add(record)
+    return lines

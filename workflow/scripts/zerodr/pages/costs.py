@@ -1,12 +1,41 @@
-"""Add up what artifacts cost, from the lineage records of everything above them."""
+"""Summarise jobs from their lineage records: cost, mining and spans, what they left out, warnings."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from zerodr.artifacts.record import Record
 from zerodr.lineage.graph import Graph
 
 SHARED = {"fetch_archive", "normalize_collection", "measure_statistics"}  # data, the same for every method
+MINED = {
+    "queries": ("queries", "mined"),
+    "negatives": ("negatives", "kept"),
+    "median rank": ("negatives", "median_rank"),
+    "in the first 10": ("negatives", "top10_share"),
+    "suspected positives": ("suspects", "above_share"),
+    "positive found": ("best_positive", "found_share"),
+    "its reciprocal rank": ("best_positive", "reciprocal_rank"),
+}
+SPANS = {
+    "documents": ("documents",),
+    "with spans": ("kept",),
+    "dropped": ("drop_rate",),
+    "spans a document": ("spans_per_document",),
+    "tokens a span": ("tokens_per_span",),
+}
+DROPPED: dict[str, dict[str, tuple[str, ...]]] = {
+    "mine_negatives": {
+        "queries without a positive": ("statistics", "queries", "without_positive"),
+        "queries without negatives": ("statistics", "queries", "empty"),
+        "queries with too few negatives": ("statistics", "queries", "short"),
+        "positives that the corpus lacks": ("statistics", "positives", "missing"),
+    },
+    "finetune": {
+        "queries without a positive": ("queries_without_positive",),
+        "queries without negatives": ("queries_without_negative",),
+    },
+}
 
 
 @dataclass
@@ -14,30 +43,37 @@ class Cost:
     """A sum over jobs.
 
     Attributes:
+        jobs: their number.
         seconds: wall time.
         gpu_hours: GPU-hours.
-        joules: energy; None when no job measured it.
+        joules: energy of the jobs that measured it; None when none did.
+        unmeasured: jobs that did not measure energy.
+        memory: largest memory of a job in MiB.
         steps: optimisation steps.
         texts: queries or documents in the batches of these steps.
         rules: wall time in seconds by rule.
     """
 
+    jobs: int = 0
     seconds: float = 0.0
     gpu_hours: float = 0.0
     joules: float | None = None
+    unmeasured: int = 0
+    memory: float = 0.0
     steps: int = 0
     texts: int = 0
     rules: dict[str, float] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
         """Add the job that a record describes."""
+        joules, (steps, texts) = record["energy_joules"], budget(record)
+        self.jobs, self.unmeasured = self.jobs + 1, self.unmeasured + (joules is None)
         self.seconds += record["seconds"]
         self.gpu_hours += record["gpu_hours"]
-        if record["energy_joules"] is not None:
-            self.joules = (self.joules or 0.0) + record["energy_joules"]
-        self.rules[record["rule"]] = self.rules.get(record["rule"], 0.0) + record["seconds"]
-        steps, texts = budget(record)
+        self.joules = self.joules if joules is None else (self.joules or 0.0) + joules
+        self.memory = max(self.memory, record["peak_memory_mib"] or 0.0)
         self.steps, self.texts = self.steps + steps, self.texts + texts
+        self.rules[record["rule"]] = self.rules.get(record["rule"], 0.0) + record["seconds"]
 
 
 def jobs_above(graph: Graph, artifacts: Iterable[str]) -> list[Record]:
@@ -66,3 +102,65 @@ def budget(record: Record) -> tuple[int, int]:
     if not isinstance(training, dict) or "steps" not in training:
         return 0, 0
     return training["steps"], training["steps"] * training["batch_queries"] * training["accumulation"]
+
+
+def cost_by_rule(jobs: Iterable[Record]) -> dict[str, Cost]:
+    """Add up jobs by rule, the dearest first."""
+    rules: dict[str, Cost] = {}
+    for record in jobs:
+        rules.setdefault(record["rule"], Cost()).add(record)
+    return dict(sorted(rules.items(), key=lambda item: -item[1].seconds))
+
+
+def name_of(record: Record) -> str:
+    """Name a job by its wildcards."""
+    return " ".join(filter(None, record["wildcards"].values())) or record["rule"]
+
+
+def mined(jobs: Iterable[Record]) -> list[dict[str, Any]]:
+    """Rows of mining statistics: `name` and the columns MINED."""
+    return _rows(jobs, "mine_negatives", MINED)
+
+
+def spans(jobs: Iterable[Record]) -> list[dict[str, Any]]:
+    """Rows of span statistics: `name` and the columns SPANS."""
+    return _rows(jobs, "cut_spans", SPANS)
+
+
+def _rows(jobs: Iterable[Record], rule: str, columns: Mapping[str, tuple[str, ...]]) -> list[dict[str, Any]]:
+    chosen = [record for record in jobs if record["rule"] == rule and "statistics" in record["notes"]]
+    return [
+        {"name": name_of(record)} | {name: _at(record["notes"]["statistics"], keys) for name, keys in columns.items()}
+        for record in chosen
+    ]
+
+
+def dropped(jobs: Iterable[Record]) -> list[tuple[str, str, str, float]]:
+    """List rule, job, reason and number of what jobs left out; nothing where the number is 0."""
+    rows = []
+    for record in jobs:
+        reasons = {name: _at(record["notes"], keys) for name, keys in DROPPED.get(record["rule"], {}).items()}
+        if record["rule"] == "pretrain":
+            for corpus, counts in record["notes"].get("left_out", {}).items():
+                reasons |= {f"documents of {corpus}: {reason.replace('_', ' ')}": n for reason, n in counts.items()}
+        if record["rule"] == "cut_spans":
+            counts = record["notes"].get("statistics", {}).get("dropped", {})
+            reasons |= {f"documents: {reason.replace('_', ' ')}": n for reason, n in counts.items()}
+        if record["rule"] == "evaluate_run":
+            numbers = {metric["name"]: metric["value"] for metric in record["metrics"]}
+            words = {"results": "results", "positives": "a positive judgement", "text": "a text"}
+            reasons |= {f"queries without {word}": numbers.get(f"n_without_{name}") for name, word in words.items()}
+        rows += [(record["rule"], name_of(record), reason, n) for reason, n in reasons.items() if n]
+    return rows
+
+
+def warnings(jobs: Iterable[Record]) -> list[tuple[str, str, str]]:
+    """List rule, job and message of every warning."""
+    return [(r["rule"], name_of(r), message) for r in jobs for message in r["notes"].get("warnings", [])]
+
+
+def _at(facts: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
+    value: Any = facts
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value

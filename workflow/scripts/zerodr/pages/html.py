@@ -6,6 +6,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from zerodr.evaluation.numbers import compact, fixed, p_value, signed
+
 TEMPLATES = Path(__file__).with_name("templates")
 
 
@@ -23,7 +25,13 @@ def fill(template: str, **context: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"duration": duration, "count": count}
+    environment.filters |= {
+        "duration": duration,
+        "compact": compact,
+        "fixed": fixed,
+        "signed": signed,
+        "p_value": p_value,
+    }
     environment.globals["asset"] = _asset
     return environment.get_template(template).render(**context)
 
@@ -44,11 +52,3 @@ def duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 3600 else f"{seconds / 3600:.1f} h"
-
-
-def count(number: float) -> str:
-    """Format a large number: `950`, `12.8 k`, `3.1 M`."""
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= size:
-            return f"{number / size:.1f} {unit}"
-    return f"{number:.0f}"

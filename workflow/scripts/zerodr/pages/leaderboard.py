@@ -1,6 +1,8 @@
 """Build the leaderboard: the main table as a page to sort and filter, with the story of each cell behind it."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,18 +11,47 @@ import pandas as pd
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
-from zerodr.evaluation.metrics import LABELS
+from zerodr.config.measures import label_of
+from zerodr.evaluation.numbers import fixed, p_value, signed
 from zerodr.lineage.graph import Graph
+from zerodr.lineage.tree import render_tree
 from zerodr.pages import html
-from zerodr.pages.cells import Sources, cell_facts
 from zerodr.pages.costs import Cost, cost_of, jobs_above
-from zerodr.reporting.footnotes import method_remarks
-from zerodr.reporting.grid import Column, Grid, fill, read_summaries
-from zerodr.reporting.render import BETTER, WORSE, format_number, significance_marks
-from zerodr.reporting.scores import without_empty
-from zerodr.reporting.settings import TableMethod, TableSettings
+from zerodr.plan import paths
+from zerodr.reporting.grid import Column, Grid, TableMethod, TableSettings, fill, read_summaries
+from zerodr.reporting.published import without_empty
+from zerodr.reporting.render import BETTER, WORSE, method_remarks, significance_marks
 
 Files = Mapping[str, list[Path]]
+PROFILE = "config/profiles/mini"
+LEVELS = 2  # of the lineage that is shown; the command shows all
+
+
+@dataclass(frozen=True)
+class CellSources:
+    """Tables and lineage that the facts of cells are read from.
+
+    Attributes:
+        graph: the checkout's lineage.
+        words: `--config` words of commands.
+        choice: further words of commands that make the whole table.
+        selection: name of the table's collections in paths.
+        settings: of the table.
+        frame: all summaries, as `read_summaries` gives them.
+        tests: significance tests.
+        published: comparison with published numbers.
+        folder: of the table's files, as seen from the page.
+    """
+
+    graph: Graph
+    words: tuple[str, ...]
+    choice: tuple[str, ...]
+    selection: str
+    settings: TableSettings
+    frame: pd.DataFrame
+    tests: pd.DataFrame
+    published: pd.DataFrame
+    folder: str = ""
 
 
 class LeaderboardSettings(Settings):
@@ -62,7 +93,7 @@ def leaderboard(files: Files, settings: LeaderboardSettings, graph: Graph, folde
     grid = _grid(frame, numbers, table)
     tests = pd.read_csv(files["significance"][0], sep="\t", comment="#")
     published = pd.read_csv(files["published"][0], sep="\t", comment="#", keep_default_na=False)
-    sources = Sources(
+    sources = CellSources(
         graph, settings.words, settings.choice, settings.selection, table, frame, tests, published, folder
     )
     paths = _by_method(frame, summaries)
@@ -72,7 +103,7 @@ def leaderboard(files: Files, settings: LeaderboardSettings, graph: Graph, folde
     return {
         "title": f"zerodr: {settings.selection}",
         "selection": settings.selection,
-        "metric": LABELS[table.metric],
+        "metric": label_of(table.metric),
         "columns": grid.columns,
         "averages": grid.averages,
         "rows": rows,
@@ -105,7 +136,7 @@ def _grid(frame: pd.DataFrame, numbers: pd.DataFrame, settings: TableSettings) -
 
 
 def _by_method(frame: pd.DataFrame, paths: list[str]) -> dict[str, list[str]]:
-    """Summaries by method; `frame` has one block of rows a file, in the order of the files."""
+    """Group summary files by method; `frame` has one block of rows a file, in the order of the files."""
     names = frame.drop_duplicates(["model", "collection"])["model"]
     by_method: dict[str, list[str]] = {}
     for name, path in zip(names, paths, strict=True):
@@ -113,15 +144,15 @@ def _by_method(frame: pd.DataFrame, paths: list[str]) -> dict[str, list[str]]:
     return by_method
 
 
-def _row(method: TableMethod, grid: Grid, cost: Cost | None, sources: Sources) -> dict[str, Any]:
+def _row(method: TableMethod, grid: Grid, cost: Cost | None, sources: CellSources) -> dict[str, Any]:
     marks, published = significance_marks(sources.tests), sources.settings.published
     rivals = grid.values.drop(index=[name for name in published if name in grid.values.index])
     cells = []
     for column in grid.columns:
         value = float(grid.values.at[method.name, column.name])
-        best = format_number(value) == format_number(rivals[column.name].max()) and len(rivals) > 1
+        best = fixed(value) == fixed(rivals[column.name].max()) and len(rivals) > 1
         mark = marks.get((method.name, column.name), "")
-        cells.append({"name": column.name, "value": value, "text": format_number(value), "mark": mark})
+        cells.append({"name": column.name, "value": value, "text": fixed(value), "mark": mark})
         cells[-1] |= {"best": best and method.scores is None, "known": value == value}
     letters = {remark: letter for letter, remark in method_remarks(sources.settings)}
     return {
@@ -138,7 +169,7 @@ def _row(method: TableMethod, grid: Grid, cost: Cost | None, sources: Sources) -
     }
 
 
-def _details(method: TableMethod, column: Column, sources: Sources) -> dict[str, Any]:
+def _details(method: TableMethod, column: Column, sources: CellSources) -> dict[str, Any]:
     title = f"{method.label} on {column.label}"
     if method.scores is not None:
         facts = [["published number", f"{method.scores.source}, {method.scores.row}"], ["here", "not run, in no test"]]
@@ -172,3 +203,75 @@ def _facts(settings: LeaderboardSettings, records: list[dict[str, Any]]) -> list
         ("seed", str(settings.seed)),
         ("machine", "; ".join(sorted(machines))),
     ]
+
+
+def cell_facts(method: str, column: Column, sources: CellSources) -> dict[str, Any]:
+    """Return `facts` (name, text), `links` (name, address), `commands` (purpose, command) and `lineage` of a cell."""
+    if column.members != (column.name,):
+        return _mean_facts(method, column, sources)
+    summary = paths.summary(method, column.name, sources.settings.protocol.name)
+    commands = [["make it", command(summary, sources.words)], ["explain it", f"python -m zerodr explain {summary}"]]
+    commands.append(["its sources", f"python -m zerodr lineage {summary}"])
+    known = sources.graph.record(summary) is not None
+    return {
+        "facts": [
+            *_interval(method, column.name, sources),
+            *_test(method, column.name, sources),
+            *_published(method, column.name, sources),
+        ],
+        "links": _links(method, column.name, sources),
+        "commands": commands,
+        "lineage": render_tree(sources.graph, summary, depth=LEVELS) if known else "no record",
+    }
+
+
+def command(target: str, words: Iterable[str]) -> str:
+    """Write the command that makes a target."""
+    return shlex.join(["snakemake", "--profile", PROFILE, target, "--config", *words])
+
+
+def _mean_facts(method: str, column: Column, sources: CellSources) -> dict[str, Any]:
+    facts = [["mean over", ", ".join(column.members)], *_published(method, column.name, sources)]
+    table = paths.beir(f"{sources.selection}.tsv")
+    return {"facts": facts, "commands": [["make it", command(table, (*sources.words, *sources.choice))]]}
+
+
+def _interval(method: str, collection: str, sources: CellSources) -> list[list[str]]:
+    frame = sources.frame
+    rows = frame[(frame["model"] == method) & (frame["collection"] == collection)]
+    row = rows[rows["metric"] == sources.settings.metric]
+    if row.empty:
+        return [["ranking", "none: this method has no run of the collection"]]
+    first = row.iloc[0]
+    interval = f"{fixed(float(first['low']))} to {fixed(float(first['high']))}"
+    return [["95 % interval", interval], ["queries", f"{int(first['queries'])} of split {first['split']}"]]
+
+
+def _test(method: str, collection: str, sources: CellSources) -> list[list[str]]:
+    tests = sources.tests
+    rows = tests[(tests["method"] == method) & (tests["collection"] == collection)]
+    if rows.empty:
+        return []
+    test = rows.iloc[0]
+    labels = {row.name: row.label for row in sources.settings.methods}
+    gain = f"{signed(test['difference'])}, 95 % interval {signed(test['low'])} to {signed(test['high'])}"
+    p = f"{p_value(test['p_t_holm'])} (t-test), {p_value(test['p_randomization_holm'])} (randomisation), after Holm"
+    queries = f"{int(test['wins'])} better, {int(test['losses'])} worse, {int(test['ties'])} equal"
+    return [[f"against {labels.get(test['baseline'], test['baseline'])}", gain], ["p", p], ["by query", queries]]
+
+
+def _published(method: str, collection: str, sources: CellSources) -> list[list[str]]:
+    frame = sources.published
+    rows = frame[(frame["method"] == method) & (frame["collection"] == collection)]
+    rows = rows[rows["metric"] == sources.settings.metric]
+    return [
+        [row.kind, f"{row.reference} ({row.verdict}, {signed(float(row.difference))}): {row.source}"]
+        for row in rows.itertuples()
+    ]
+
+
+def _links(method: str, collection: str, sources: CellSources) -> list[list[str]]:
+    if sources.tests.empty or method == sources.tests["baseline"].iloc[0]:
+        return []
+    page = f"{sources.folder}{sources.selection}/queries/{collection}/{method}.html"
+    return [["query by query, against the baseline", page]]

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow.parquet as pq
 from pydantic import Field
 
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import read_run
 from zerodr.collections.access import read_qrels, read_texts, split_queries
 from zerodr.config.base import Settings, validate
-from zerodr.evaluation.metrics import LABELS
+from zerodr.config.measures import label_of
+from zerodr.evaluation.evaluate import read_measures
 from zerodr.pages import html
 
 METRIC = "ndcg_cut_10"
@@ -89,9 +89,8 @@ def build_query_page(stage: Stage) -> None:
 
 def _pairs(stage: Stage, settings: QueriesSettings) -> Iterator[tuple[str, str, Pair, Texts]]:
     """Yield collection, method, their pair with the baseline, and the texts that its page shows."""
-    columns = ["model", "collection", "query", METRIC]
-    numbers = pd.concat([pq.read_table(path, columns=columns).to_pandas() for path in stage.paths("per_query")])
-    numbers = numbers.drop_duplicates(columns[:3])
+    numbers = pd.concat([read_measures(path, METRIC) for path in stage.paths("per_query")])
+    numbers = numbers.drop_duplicates(["model", "collection", "query"])
     runs = dict(zip(settings.runs, stage.paths("runs"), strict=True))
     for row, manifest in zip(settings.collections, stage.paths("collections"), strict=True):
         methods = [name for name, collection in runs if collection == row.name]
@@ -155,7 +154,7 @@ def page(pair: Pair, texts: Texts, settings: QueriesSettings) -> str:
         title=f"{pair.labels[0]} against {pair.labels[1]}: {pair.collection}",
         labels=pair.labels,
         collection=pair.collection,
-        metric=LABELS[METRIC],
+        metric=label_of(METRIC),
         means=numbers[["method", "baseline"]].mean().to_dict(),
         counts=counts,
         queries=[_query(pair, query, texts, settings.documents) for query in shown],

@@ -11,10 +11,9 @@ from zerodr.artifacts.record import Record
 from zerodr.config.base import validate
 from zerodr.errors import ArtifactError
 from zerodr.lineage.graph import Graph
-from zerodr.pages import curves, drawing, html, summaries
-from zerodr.pages.cells import command
+from zerodr.pages import costs, drawing, html
 from zerodr.pages.costs import jobs_above
-from zerodr.pages.leaderboard import LeaderboardSettings, leaderboard
+from zerodr.pages.leaderboard import LeaderboardSettings, command, leaderboard
 from zerodr.plan import Plan, paths, registry
 
 log = logging.getLogger("zerodr")
@@ -54,13 +53,13 @@ def report(plan: Plan, files: dict[str, list[Path]], graph: Graph) -> dict[str, 
         "title": f"zerodr: report on {plan.selection}",
         "figures": _figures(plan),
         "trainings": _trainings(jobs),
-        "mined": summaries.mined(jobs),
-        "mined_columns": list(summaries.MINED),
-        "spans": summaries.spans(jobs),
-        "spans_columns": list(summaries.SPANS),
-        "dropped": summaries.dropped(jobs),
-        "warnings": summaries.warnings(jobs),
-        "costs": summaries.cost_by_rule(jobs),
+        "mined": costs.mined(jobs),
+        "mined_columns": list(costs.MINED),
+        "spans": costs.spans(jobs),
+        "spans_columns": list(costs.SPANS),
+        "dropped": costs.dropped(jobs),
+        "warnings": costs.warnings(jobs),
+        "costs": costs.cost_by_rule(jobs),
         "lineages": _lineages(plan, graph),
         "versions": _versions(jobs),
         "command": command(paths.beir(f"{plan.selection}.html"), (*settings.words, *settings.choice)),
@@ -68,7 +67,7 @@ def report(plan: Plan, files: dict[str, list[Path]], graph: Graph) -> dict[str, 
 
 
 def _figures(plan: Plan) -> list[tuple[str, Any]]:
-    """Figures of papers' items that were made, with their titles."""
+    """List the figures of papers' items that exist, with their titles."""
     pictures = []
     for paper, settings in plan.bench.papers.items():
         for name, item in settings.items.items():
@@ -79,27 +78,27 @@ def _figures(plan: Plan) -> list[tuple[str, Any]]:
 
 
 def _trainings(jobs: Iterable[Record]) -> list[tuple[str, str, Any]]:
-    """Name, facts and curves of every training job that logged curves."""
+    """Name, facts and curves of every training job that logged drawing."""
     shown = []
     for record in jobs:
-        picture = curves.draw(record)
+        picture = drawing.draw_curves(record)
         if picture is not None:
             seconds = html.duration(record["seconds"])
-            shown.append((summaries.name_of(record), f"{record['rule']}, {seconds}", picture))
+            shown.append((costs.name_of(record), f"{record['rule']}, {seconds}", picture))
     return shown
 
 
 def _lineages(plan: Plan, graph: Graph) -> list[tuple[str, Any]]:
-    """Drawings by row of the table."""
+    """List a drawing for each row of the table."""
     drawn = []
     for name in plan.ranked:
         files = [path for path in plan.evaluations("summary", name) if Path(path).exists()]
-        drawn.append((plan.method(name).label, drawing.draw(drawing.nodes_of(graph, files))))
+        drawn.append((plan.method(name).label, drawing.draw_lineage(drawing.nodes_of(graph, files))))
     return drawn
 
 
 def _versions(jobs: list[Record]) -> list[tuple[str, str]]:
-    """Packages of the newest job, its lock and its platform."""
+    """List packages, lock and platform of the newest job."""
     newest = max(jobs, key=lambda record: record["started_unix_s"])["environment"]
     named = [("python", newest["python"]), ("platform", newest["platform"]), ("lock", newest["lock_sha256"] or "none")]
     return [*named, *sorted(newest["versions"].items())]

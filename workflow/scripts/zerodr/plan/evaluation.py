@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from zerodr.config.measures import added
 from zerodr.plan import paths
 from zerodr.plan.lexical import ranking
 from zerodr.plan.plan import Plan
@@ -18,7 +19,8 @@ def _evaluate_params(plan: Plan, wc: Any) -> Params:
     row = plan.collection(wc.collection)
     named = {"model": wc.model, "protocol": wc.protocol, "bootstrap_samples": plan.config.bootstrap_samples}
     every = {"every_query": True} if row.ranked_split != row.evaluation_split else {}
-    return ranking(plan, wc) | named | every | {"split": row.evaluation_split}
+    more = {"measures": names} if (names := added()) else {}
+    return ranking(plan, wc) | named | every | more | {"split": row.evaluation_split}
 
 
 @inputs("compare_runs")

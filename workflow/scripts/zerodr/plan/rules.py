@@ -238,10 +238,10 @@ RULES = {
     "build_leaderboard": Rule("pages.leaderboard:build_leaderboard", 1, "report"),
     "plot_table": Rule("reporting.figure:plot_table", 2, "report", seeded=True),
     "build_item": Rule("reporting.items:build_item", 5, "report", seeded=True),
-    "plot_item": Rule("reporting.item_figures:plot_item", 4, "report"),
+    "plot_item": Rule("reporting.item_tables:plot_item", 4, "report"),
     "build_paper": Rule("reporting.items:build_paper", 2, "report"),
-    "build_published": Rule("reporting.published_page:build_published", 3, "report"),
-    "build_adapted_page": Rule("pages.adapted:build_adapted_page", 3, "report"),
+    "build_published": Rule("reporting.items:build_published", 3, "report"),
+    "build_adapted_page": Rule("pages.adapted:build_adapted_page", 4, "report"),
     "publish_lineage": Rule("lineage.publish:publish_lineage", 1, "publish"),
 }
 

@@ -1,33 +1,29 @@
-"""Write compared cells: as tsv, and as Markdown tables with a row a row of the paper's and a column a column."""
+"""Write the comparison of a paper's printed values with ours: as tsv, and as Markdown tables like the paper's."""
 
-import io
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 import pandas as pd
 
-from zerodr.evaluation.metrics import LABELS, METRICS
+from zerodr.config.measures import MEASURES, label_of
+from zerodr.evaluation.numbers import fixed, plural, signed, tsv
+from zerodr.reporting.cells import FRACTIONS, LEGEND
 from zerodr.reporting.render import markdown_table
-from zerodr.reporting.verdicts import LEGEND, MEASURES
 
 NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 def cells_tsv(compared: pd.DataFrame) -> str:
-    """Write COMPARED, a line a cell, then what the verdicts mean as lines that start with `# `."""
-    buffer = io.StringIO()
-    compared.to_csv(buffer, sep="\t", index=False, float_format="%.6g", lineterminator="\n")
-    return buffer.getvalue() + "".join(
-        f"# {note}\n" for note in ("difference: ours minus published", *legend(compared))
-    )
+    """Write a comparison (columns COMPARED), a line for each printed value, then the meaning of the verdicts."""
+    return tsv(compared, ["difference: ours minus published", *legend(compared)])
 
 
 def legend(compared: pd.DataFrame) -> list[str]:
     """Count the verdicts and explain them."""
     counts = compared["verdict"].value_counts()
     words = [(word, meaning, int(counts[word])) for word, meaning in LEGEND.items() if word in counts]
-    return [f"{word}, {count} value{'s' * (count != 1)}: {meaning}" for word, meaning, count in words]
+    return [f"{word}, {plural(count, 'value')}: {meaning}" for word, meaning, count in words]
 
 
 def cells_section(compared: pd.DataFrame, labels: Mapping[str, str] = NO_LABELS) -> str:
@@ -60,7 +56,7 @@ def cells_section(compared: pd.DataFrame, labels: Mapping[str, str] = NO_LABELS)
 
 
 def _pivoted(corner: str, cells: pd.DataFrame, key: str) -> str:
-    """A table with a row a `line`, and a column a value of `key`."""
+    """Write a table: a row for each value of column `line`, a column for each value of column `key`."""
     columns = list(dict.fromkeys(cells[key]))
     rows = []
     for line, group in cells.groupby("line", sort=False):
@@ -72,14 +68,16 @@ def _pivoted(corner: str, cells: pd.DataFrame, key: str) -> str:
 def title_of(metric: str) -> str:
     """Write a measure as tables head it: `ndcg_cut_10_gain` is `nDCG@10, gain in %`."""
     name = metric.removesuffix("_gain")
-    begins = next((key for key in METRICS if name.startswith(f"{key}_") and key in LABELS), "")
-    words = LABELS.get(name, name if name in METRICS else name.replace(begins, LABELS.get(begins, "")))
-    words = words if name in METRICS else words.replace("_", " ")
+    if name in MEASURES:
+        words = label_of(name)
+    else:
+        begins = next((key for key in MEASURES if name.startswith(f"{key}_")), "")
+        words = name.replace(begins, label_of(begins)).replace("_", " ")
     return words if name == metric else f"{words}, gain in %"
 
 
 def _alike(one: str, other: str) -> bool:
-    """Whether two names differ in case, blanks and signs alone."""
+    """Test whether two names are equal but for case, blanks and punctuation."""
     return re.sub(r"\W", "", one).lower() == re.sub(r"\W", "", other).lower()
 
 
@@ -91,15 +89,15 @@ def _cell(cell: dict) -> str:
 
 
 def _shown(ours: float | str, cell: dict) -> str:
-    """Ours with the digits of its kind of measure: a gain with its sign, a share in percent with one decimal."""
+    """Write our value with the digits of its kind: a gain with its sign, a share in percent with one decimal."""
     if not isinstance(ours, float):
         return str(ours)
     if cell["metric"].endswith("_gain"):
         return f"{ours:+.1f}"
     if "_over_" in cell["metric"]:
-        return f"{ours:+.4f}"
-    if cell["metric"].startswith(MEASURES):
-        return f"{ours:.1f}" if cell["note"].startswith("percent") else f"{ours:.4f}"
+        return signed(ours)
+    if cell["metric"].startswith(FRACTIONS):
+        return f"{ours:.1f}" if cell["note"].startswith("percent") else fixed(ours)
     return f"{ours:,.0f}" if ours.is_integer() else f"{ours:.4g}"
 
 

@@ -1,7 +1,7 @@
 """Compare values that papers print with ours, cell by cell.
 
-Reference files: resources/reference/papers/README.md.
-Ours are numbers by (who, column, metric): who is a method, a row's label, or empty for a fact of the data.
+resources/reference/papers/README.md describes the files with printed values. Our numbers have a key of three names: a
+method (or the label of a row, or nothing for a fact of the data), a column, and a measure.
 """
 
 import csv
@@ -17,8 +17,6 @@ from pydantic import BeforeValidator
 from zerodr.config.base import Settings
 from zerodr.config.papers import Doubt
 from zerodr.errors import ArtifactError
-from zerodr.reporting import verdicts
-from zerodr.reporting.verdicts import judge, tolerance_of
 
 Key = tuple[str, str, str]
 Measured = Mapping[Key, float | str]
@@ -26,6 +24,42 @@ READ = ("item", "row", "column", "metric", "value", "note")
 COMPARED = "row method column metric ours published difference verdict tolerance protocol note source".split()
 NAMES = {"hole@10": "hole_pair_10"}  # measure as printed -> measure here
 MULTIPLES = {"k": 1e3, "M": 1e6, "B": 1e9}
+OKISH = 4
+BY_KIND = {"lexical": 0.002, "encoder": 0.002, "fusion": 0.005, "feedback": 0.005, "trained": 0.01}
+"""Largest absolute difference of a measure in [0, 1] that is OK, by kind of row: a choice. Printed values have three
+decimals; trained rows differ by their random numbers too."""
+RELATIVE = 0.1
+"""The same for other measures, as a share of the printed value."""
+WORDS = 0.02
+"""The same for mean lengths of texts, whose splitting into words the papers leave open."""
+FRACTIONS = ("ndcg_cut", "recall", "recip_rank", "success", "hole", "map", "P_")
+COUNTS = ("documents", "queries", "train_pairs", "dev_queries")
+LIKENESS = ("jaccard_unigrams", "query_intent_similarity", "document_lexical_similarity")
+"""Measures of a collection and the source."""
+DATA = (*COUNTS, *LIKENESS, "documents_per_query", "query_words", "document_words")
+"""Measures of collections, which need no method."""
+UNMEASURED = (
+    *("ndcg_cut_10_gain_case", "loss_of_accuracy", "finetuning_times", "adaptation_steps", "clusters_with_lower_loss"),
+    *("augmenting_documents_from_mesh", "hours", "count", "seconds"),
+)
+"""Beginnings of what papers print and no item measures."""
+OK, OKISH_WORD, DRIFT = "OK", "OKish", "DRIFT"
+NOT_RUN, ALONE, NO_MEASURE, OPEN = "not run", "no method here", "no measure here", "open"
+BUDGET, PROTOCOL, MACHINE, SOURCE = "other budget", "other protocol", "other machine", "other source"
+TIMES = ("milliseconds", "seconds", "hours")
+LEGEND = {
+    OK: "within the tolerance",
+    OKISH_WORD: f"within {OKISH} times the tolerance",
+    DRIFT: "beyond that",
+    BUDGET: "ours was trained with less than the paper",
+    SOURCE: "ours is the likeness to another source",
+    MACHINE: "ours was timed on another machine",
+    PROTOCOL: "ours was ranked under another protocol than the paper's",
+    OPEN: "the paper leaves open what the value is of",
+    NOT_RUN: "ours is not among the inputs",
+    ALONE: "the value is shown alone",
+    NO_MEASURE: "the value is shown alone",
+}
 
 
 class CellParams(Settings):
@@ -33,23 +67,23 @@ class CellParams(Settings):
 
     table: str
     """Table of the reference file."""
-    rows: Annotated[dict[str, str], BeforeValidator(dict)]
+    rows: Annotated[dict[str, str], BeforeValidator(dict)] = {}
     """Row -> method, or `<method>, step <n>`."""
     whole: bool
     """Shows every value of the table that is not in `claims`. False: those in `claims` alone."""
-    claims: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...]
-    """Rows, collections, and rows with their other columns, such as means: of other items of the table, or of this."""
-    columns: tuple[str, ...]
+    claims: tuple[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]], ...] = ()
+    """What other items of the table show, or this one: rows, collections, and rows whose other columns count too."""
+    columns: tuple[str, ...] = ()
     """Collections of all items of the table."""
     cells: tuple[str, ...] | None = None
     """Columns or measures that are shown. None: all."""
-    members: dict[str, tuple[str, ...]]
+    members: dict[str, tuple[str, ...]] = {}
     """Column -> the collections whose mean it is."""
-    averages: dict[str, tuple[str, ...]]
+    averages: dict[str, tuple[str, ...]] = {}
     """Mean of the paper's -> columns that it averages."""
     doubts: dict[str, Doubt] = {}
     """Columns or measures whose meaning is open."""
-    kinds: dict[str, str]
+    kinds: dict[str, str] = {}
     """Method -> kind of recipe."""
     baseline: str = ""
     """The method that printed gains are over."""
@@ -77,7 +111,7 @@ def read_cells(path: Path) -> pd.DataFrame:
 
 
 def shown_cells(cells: pd.DataFrame, settings: CellParams) -> pd.DataFrame:
-    """Select the cells that an item shows: those of its rows, or all that no other item of the table claims."""
+    """Select the printed values of an item: those of its rows, or all that no other item of the table shows."""
     cells = cells[cells["item"] == settings.table]
     if settings.cells is not None:
         cells = cells[cells["column"].isin(settings.cells) | cells["metric"].isin(settings.cells)]
@@ -94,14 +128,14 @@ def compare_cells(
     """Compare cells with ours.
 
     Args:
-        cells: of `shown_cells`.
-        measured: ours; shares and fractions are not in percent.
-        settings: what is ours of a cell.
-        protocol: that ours was ranked with.
+        cells: printed values, of `shown_cells`.
+        measured: our values; shares are fractions, not percent.
+        settings: name our value of each printed one.
+        protocol: of our rankings.
         source: name of the paper.
 
     Returns:
-        The columns COMPARED, a row a cell, or a row a reading where the paper leaves its meaning open.
+        The columns COMPARED. A printed value has one row, or one for each meaning that the paper leaves open.
     """
     ours = dict(measured) | dict(_means(measured, settings))
     ours |= dict(_gains(ours, settings.baseline))
@@ -138,16 +172,16 @@ def _compared(
     difference = value - printed if isinstance(value, float | int) and printed is not None else None
     equal = value is not None and str(value).lower() == cell["value"].lower()
     doubts = settings.doubts.get(cell["column"]) or settings.doubts.get(cell["metric"])
-    absent, no_row = value is None, not method and metric not in verdicts.DATA
+    absent, no_row = value is None, not method and metric not in DATA
     obstacles = {
-        verdicts.ALONE: absent and no_row,
-        verdicts.NO_MEASURE: absent and metric.startswith(verdicts.UNMEASURED),
-        verdicts.NOT_RUN: absent,
-        verdicts.OPEN: doubts is not None,
-        verdicts.MACHINE: metric in verdicts.TIMES,
-        verdicts.SOURCE: metric in verdicts.LIKENESS and not settings.as_published,
-        verdicts.BUDGET: kind in ("trained", "settings") and not settings.as_published,
-        verdicts.PROTOCOL: kind in ("trained", "encoder", "fusion", "feedback") and protocol != settings.protocol,
+        ALONE: absent and no_row,
+        NO_MEASURE: absent and metric.startswith(UNMEASURED),
+        NOT_RUN: absent,
+        OPEN: doubts is not None,
+        MACHINE: metric in TIMES,
+        SOURCE: metric in LIKENESS and not settings.as_published,
+        BUDGET: kind in ("trained", "settings") and not settings.as_published,
+        PROTOCOL: kind in ("trained", "encoder", "fusion", "feedback") and protocol != settings.protocol,
     }
     named = {"row": cell["row"], "method": method, "column": column, "metric": metric}
     return named | {
@@ -163,7 +197,7 @@ def _compared(
 
 
 def _means(measured: Measured, settings: CellParams) -> Iterator[tuple[Key, float]]:
-    """Macro means: of a column's collections, and of columns; only where every member is there."""
+    """Average the collections of a column, and columns, where we have a number of every member."""
     numbers = {key: value for key, value in measured.items() if isinstance(value, float | int)}
     pairs = {(who, metric) for who, _, metric in numbers}
     for who, metric in pairs:
@@ -179,7 +213,7 @@ def _means(measured: Measured, settings: CellParams) -> Iterator[tuple[Key, floa
 
 
 def _gains(ours: Measured, baseline: str) -> Iterator[tuple[Key, float]]:
-    """Gains over the baseline, as shares of it."""
+    """Compute gains over the baseline, as shares of its value."""
     for (who, column, metric), value in ours.items():
         base = ours.get((baseline, column, metric))
         if who != baseline and base and isinstance(base, float) and isinstance(value, float):
@@ -193,3 +227,46 @@ def number(text: str) -> float | None:
         return float(match.group(1)) * MULTIPLES.get(match.group(2), 1.0) if match else None
     except ValueError:
         return None
+
+
+def verdict(difference: float, tolerance: float) -> str:
+    """Return `OK` within the tolerance, `OKish` within OKISH times it, else `DRIFT`."""
+    size = abs(difference) - 1e-9
+    return OK if size <= tolerance else OKISH_WORD if size <= OKISH * tolerance else DRIFT
+
+
+def tolerance_of(metric: str, kind: str, printed: float | None, percent: bool) -> float | None:
+    """Return the largest difference that is OK, in the unit of the printed value; None where it is no number.
+
+    Args:
+        metric: measure here.
+        kind: of the row's recipe, `settings`, or `data`.
+        printed: the printed value.
+        percent: it is printed as a percentage.
+    """
+    if printed is None:
+        return None
+    if kind == "settings" or metric in COUNTS:
+        return 0.0
+    if kind == "data":
+        return (WORDS if metric.endswith("_words") else RELATIVE) * abs(printed)
+    if metric.startswith(FRACTIONS) and not metric.endswith("_gain"):
+        return BY_KIND.get(kind, BY_KIND["encoder"]) * (100 if percent else 1)
+    return RELATIVE * abs(printed)
+
+
+def judge(obstacles: Mapping[str, bool], difference: float | None, equal: bool, tolerance: float | None) -> str:
+    """Choose the verdict of a cell: the first obstacle to a comparison, else that of the difference.
+
+    Args:
+        obstacles: verdicts of LEGEND, and whether each holds, in order.
+        difference: ours minus printed; None where one of them is text.
+        equal: both are the same text.
+        tolerance: largest difference that is OK.
+    """
+    for reason, holds in obstacles.items():
+        if holds:
+            return reason
+    if difference is None or tolerance is None:
+        return OK if equal else DRIFT
+    return verdict(difference, tolerance)

@@ -10,18 +10,19 @@ import pandas as pd
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.item import Item
+from zerodr.config.measures import label_of
 from zerodr.config.papers import ClaimItem
 from zerodr.errors import ArtifactError
-from zerodr.evaluation.metrics import LABELS
+from zerodr.evaluation.numbers import fixed, interval, signed
 from zerodr.evaluation.significance import bootstrap_means, holm, t_test
 from zerodr.reporting.item_inputs import METRIC, ItemParams, ItemTable, read_scores
 from zerodr.reporting.panels import ACROSS, COLORS, bars, interval_rows, panels, wrapped
-from zerodr.reporting.render import BETTER, WORSE
+from zerodr.reporting.render import LEVEL, mark_of, marks_note
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LEVEL, ENOUGH = 0.05, 3  # of a test; seeds before a sentence about a method
+ENOUGH = 3  # seeds before a sentence about a method
 TITLE = 13  # of a panel, whose labels take a third of its width: points, as if of 9
 MEAN = "mean"  # of all collections, in the column of collections
 Scores = dict[str, np.ndarray]  # collection -> (seeds, queries)
@@ -34,7 +35,7 @@ def claim(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     names = [one["names"] for one in settings.values]
 
     def of(method: str) -> Scores:
-        every = [names[0][item.baseline], *(name[method] for name in names)]  # the first one's queries are all others'
+        every = [names[0][item.baseline], *(name[method] for name in names)]  # first: its queries are those of all
         return {c: _over_seeds(scores, every, c)[1:] for c in settings.collections}
 
     control, rows = of(item.baseline), list[dict[str, object]]()
@@ -59,7 +60,7 @@ def claim(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
 
 
 def _over_seeds(scores: dict[tuple[str, str], pd.Series], names: Iterable[str], collection: str) -> np.ndarray:
-    """A measure of rankings by ranking and query, (rankings, queries); all have the first one's queries."""
+    """Stack a measure by query of several rankings, (rankings, queries), which must have the same queries."""
     series = [scores[name, collection] for name in names]
     if any(not one.index.equals(series[0].index) for one in series):
         raise ArtifactError("per-query metrics", f"on {collection} are of other queries", "evaluate all again")
@@ -87,15 +88,14 @@ def _notes(settings: ItemParams, item: ClaimItem, tests: int, seeds: list[int]) 
     control = settings.methods[item.baseline]
     counted = f"{len(seeds)} seeds ({', '.join(map(str, seeds))})" if len(seeds) > 1 else f"one seed ({seeds[0]})"
     drawing = settings.values[0]["drawing"]
-    fixed = [settings.methods[name] for name in (item.baseline, *item.methods) if name not in drawing]
+    alike = [settings.methods[name] for name in (item.baseline, *item.methods) if name not in drawing]
     notes = [
-        f"{LABELS.get(item.measure, item.measure)}, {counted}; each query's measure is averaged over seeds, then "
-        f"compared: {BETTER} better, {WORSE} worse than {control}, paired t-test over queries, p < .05 after Holm's "
-        f"correction over {tests} test{'s' * (tests != 1)}; 95 % bootstrap intervals over queries, of these seeds and "
+        f"{label_of(item.measure)}, {counted}; each query's measure is averaged over seeds, then "
+        f"compared: {marks_note(control, tests, ', ')}; 95 % bootstrap intervals over queries, of these seeds and "
         "collections"
     ]
-    if fixed:
-        notes.append(f"{'; '.join(fixed)}: the same with every seed, no random number is drawn")
+    if alike:
+        notes.append(f"{'; '.join(alike)}: the same with every seed, no random number is drawn")
     return notes + (few_seeds(seeds) if drawing else [])
 
 
@@ -111,24 +111,21 @@ def _shown(
 ) -> tuple[list[str], list[list[str]]]:
     header = ["", *settings.collections.values(), "mean"]
     first = frame[frame["method"] == item.methods[0]]
-    rows = [[settings.methods[item.baseline], *(f"{value:.4f}" for value in first["control"])]]
+    rows = [[settings.methods[item.baseline], *map(fixed, first["control"])]]
     for method in item.methods:
         of_method = frame[frame["method"] == method]
-        rows.append([settings.methods[method], *(f"{value:.4f}" for value in of_method["value"])])
-        gains = [f"{row.difference:+.4f}{_mark(row)}" for row in of_method.itertuples()]
-        spans = [f"[{row.difference_low:+.4f}, {row.difference_high:+.4f}]" for row in of_method.itertuples()]
+        rows.append([settings.methods[method], *map(fixed, of_method["value"])])
+        gains = [
+            f"{signed(row.difference)} {mark_of(row.difference, row.p_t_holm)}".rstrip()
+            for row in of_method.itertuples()
+        ]
+        spans = [interval(row.difference_low, row.difference_high) for row in of_method.itertuples()]
         rows += [["difference", *gains], ["95 %", *spans]]
         if len(seeds) > 1 and {method, item.baseline} & set(settings.values[0]["drawing"]):
             for seed in seeds:
-                rows.append([f"seed {seed}", *(f"{value:+.4f}" for value in of_method[f"difference_seed{seed}"])])
-            rows.append(["deviation of seeds", *(f"{value:.4f}" for value in of_method["seeds_sd"])])
+                rows.append([f"seed {seed}", *map(signed, of_method[f"difference_seed{seed}"])])
+            rows.append(["deviation of seeds", *map(fixed, of_method["seeds_sd"])])
     return header, rows
-
-
-def _mark(row: object) -> str:
-    if not row.p_t_holm < LEVEL:  # type: ignore[attr-defined]
-        return ""
-    return f" {BETTER}" if row.difference > 0 else f" {WORSE}"  # type: ignore[attr-defined]
 
 
 def draw_claim(frame: pd.DataFrame, settings: ItemParams) -> Figure:
@@ -145,7 +142,7 @@ def draw_claim(frame: pd.DataFrame, settings: ItemParams) -> Figure:
         for seed in seeds if len(seeds) > 1 else ():
             axes.plot(rows[seed], range(len(labels)), linestyle="", marker="o", markersize=2.5, color=COLORS[1])
         axes.set_title(wrapped(figure, settings.methods[method], TITLE * min(len(methods), ACROSS)), fontsize=9)
-    measure = LABELS.get(key := settings.item.get("measure", METRIC), key)
+    measure = label_of(settings.item.get("measure", METRIC))
     control = settings.methods[settings.item["baseline"]]
     many = f"mean of {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
     what = f"{measure} minus that of {control}: {many}, with 95 % interval"

@@ -1,26 +1,22 @@
-"""Draw the main table: every method on every collection with its 95 % interval over queries.
-
-Equal inputs have equal bytes: no dates, salted ids, fonts drawn as paths.
-"""
+"""Draw the main table: every method on every collection with its 95 % interval over queries."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 from pydantic import Field
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
+from zerodr.config.measures import label_of
 from zerodr.errors import ArtifactError
-from zerodr.evaluation.metrics import LABELS
+from zerodr.evaluation.evaluate import read_measures
+from zerodr.evaluation.numbers import fixed
 from zerodr.evaluation.significance import bootstrap_means
-from zerodr.reporting.grid import average_columns, distinct, table_columns
-from zerodr.reporting.panels import STYLE, fit_legend, style
-from zerodr.reporting.settings import TableSettings
+from zerodr.reporting.grid import TableSettings, average_columns, distinct, table_columns
+from zerodr.reporting.panels import drawing_style, fit_legend, save, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,11 +37,11 @@ class FigureSettings(TableSettings):
 def plot_table(stage: Stage) -> None:
     """Read inputs `per_query` (parquet) and `table` (tsv); write `svg` and `png`."""
     settings = validate(FigureSettings, stage.params, "plot_table")
-    columns = ["model", "collection", "query", settings.metric]
-    frame = pq.read_table(stage.path("per_query"), columns=columns).to_pandas()
+    frame = read_measures(stage.path("per_query"), settings.metric)
     points = intervals(frame, settings, stage.seed)
     check_agreement(points, pd.read_csv(stage.path("table"), sep="\t", index_col="model"))
-    save(points, settings, stage.output("svg"), stage.output("png"))
+    with drawing_style():
+        save(draw(points, settings), stage.output("svg"), stage.output("png"))
 
 
 def intervals(frame: pd.DataFrame, settings: FigureSettings, seed: int) -> pd.DataFrame:
@@ -87,18 +83,8 @@ def check_agreement(points: pd.DataFrame, table: pd.DataFrame) -> None:
             raise ArtifactError(where, "is not in the table", "build the table again")
         stated = table.loc[point.model, point.header]
         if abs(stated - point.value) > AGREEMENT:
-            problem = f"the table says {stated}, the queries' mean is {point.value:.4f}"
+            problem = f"the table says {stated}, the queries' mean is {fixed(point.value)}"
             raise ArtifactError(where, problem, "build both from the same evaluations")
-
-
-def save(points: pd.DataFrame, settings: TableSettings, svg: Path, png: Path) -> None:
-    """Write the picture as svg and png. Without pyplot, it needs no display or global state."""
-    import matplotlib
-
-    with matplotlib.rc_context(STYLE):
-        figure = draw(points, settings)
-        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
-        figure.savefig(png, format="png", dpi=150, metadata={"Software": None})
 
 
 def draw(points: pd.DataFrame, settings: TableSettings) -> Figure:
@@ -118,7 +104,7 @@ def draw(points: pd.DataFrame, settings: TableSettings) -> Figure:
     axes.grid(axis="x", color="#d9d9d9", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.set_xlabel(
-        f"{LABELS.get(settings.metric, settings.metric)}, mean and 95 % bootstrap interval over queries "
+        f"{label_of(settings.metric)}, mean and 95 % bootstrap interval over queries "
         f"(protocol {settings.protocol.name}, scale {settings.scale})"
     )
     _draw_legend(figure, settings)
@@ -138,7 +124,7 @@ def _draw_band(axes: Axes, rows: pd.DataFrame, top: float, band: float, shaded: 
         axes.hlines(height, row.low, row.high, color=style["color"], linewidth=1.6, zorder=2)
         axes.plot(row.value, height, linestyle="", markersize=5.5, zorder=3, **style)
         weight = "bold" if round(row.value, 4) == best else "normal"
-        axes.annotate(f"{row.value:.4f}", (row.high, height), color="#333333", fontweight=weight, **label_style)
+        axes.annotate(fixed(row.value), (row.high, height), color="#333333", fontweight=weight, **label_style)
     return top + band / 2
 
 

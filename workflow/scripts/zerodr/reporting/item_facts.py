@@ -13,6 +13,7 @@ from zerodr.collections.access import corpus_size, qrels_files, read_qrels
 from zerodr.config.item import Item
 from zerodr.config.papers import SettingsItem, SizesItem, StatisticsItem
 from zerodr.errors import ArtifactError
+from zerodr.evaluation.numbers import fixed, plural
 from zerodr.reporting.cell_views import title_of
 from zerodr.reporting.cells import Key
 from zerodr.reporting.item_inputs import METRIC, ItemParams, ItemTable, read_scores
@@ -45,7 +46,7 @@ def settings_of_recipe(stage: Stage, settings: ItemParams, item: Item) -> ItemTa
 
 
 def measured_settings(values: Sequence[Mapping[str, Any]]) -> dict[Key, float | str]:
-    """Settings by row of a paper's table and measure."""
+    """Key settings by row of the paper's table and measure."""
     measured: dict[Key, float | str] = {}
     for fact in values:
         value = fact["value"]
@@ -127,10 +128,8 @@ def sizes(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         measured[method, "parameters", "params"] = float(parameters)
         rows.append({"method": method, "parameters": parameters, METRIC: sum(means.values()) / len(means)})
     count = len(settings.collections)
-    notes = [
-        f"parameters: numbers in the model's weights file; nDCG@10: mean over {count} collection{'s' * (count != 1)}"
-    ]
-    shown = [[settings.methods[row["method"]], f"{row['parameters']:,}", f"{row[METRIC]:.4f}"] for row in rows]
+    notes = [f"parameters: numbers in the model's weights file; nDCG@10: mean over {plural(count, 'collection')}"]
+    shown = [[settings.methods[row["method"]], f"{row['parameters']:,}", fixed(row[METRIC])] for row in rows]
     return ItemTable(pd.DataFrame(rows), notes, (["", "parameters", "nDCG@10"], shown), measured)
 
 

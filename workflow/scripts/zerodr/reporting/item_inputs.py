@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 from pydantic import BeforeValidator, Field
 from scipy import stats
 
@@ -18,6 +17,8 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings
 from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
+from zerodr.evaluation.evaluate import read_measures
+from zerodr.evaluation.numbers import interval, signed
 from zerodr.evaluation.significance import bootstrap_interval
 from zerodr.reporting.cells import CellParams, Measured
 
@@ -103,7 +104,7 @@ def read_scores(paths: Sequence[Path], metric: str = METRIC) -> dict[tuple[str, 
     """
     scores: dict[tuple[str, str], pd.Series] = {}
     for path in paths:
-        frame = pq.read_table(path, columns=["model", "collection", "query", metric]).to_pandas()
+        frame = read_measures(path, metric)
         key = (str(frame["model"].iloc[0]), str(frame["collection"].iloc[0]))
         if key in scores:
             raise ArtifactError(path, f"is a second file of {key[0]} on {key[1]}", "give each once")
@@ -120,7 +121,7 @@ class Gain:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.value:+.4f} [{self.low:+.4f}, {self.high:+.4f}]"
+        return f"{signed(self.value)} {interval(self.low, self.high)}"
 
     @classmethod
     def of(cls, row: pd.Series | Mapping[str, Any], name: str) -> Gain:
@@ -178,7 +179,7 @@ def correlation(x: Sequence[float], y: Sequence[float], what: str, of: str = "co
 
 
 def _permuted(x: Sequence[float], y: Sequence[float]) -> float:
-    """Share of the orders of x whose rank correlation with y is as far from 0: exact for few points."""
+    """Compute the p value of a rank correlation from every order of x: exact, and possible for few points."""
     others = stats.rankdata(y) - (len(y) + 1) / 2
     sums = np.abs([np.dot(order, others) for order in permutations(stats.rankdata(x))])
     return float((sums >= sums[0] - 1e-9).mean())

@@ -1,27 +1,43 @@
-"""Build items that compare methods and stages by collection."""
+"""Build and draw items that compare methods and stages by collection."""
+
+from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
 
 from zerodr.artifacts.stage import Stage
+from zerodr.config.base import validate
 from zerodr.config.item import Item
+from zerodr.config.measures import label_of
 from zerodr.config.papers import EpisodesItem, MethodsItem, SimilarityItem
-from zerodr.evaluation.metrics import LABELS
+from zerodr.errors import ConfigError
+from zerodr.evaluation.numbers import fixed
 from zerodr.evaluation.significance import holm, t_test
+from zerodr.papers import modules
 from zerodr.reporting.cells import Measured
-from zerodr.reporting.item_inputs import (
-    METRIC,
-    Gain,
-    ItemParams,
-    ItemTable,
-    correlation,
-    gain,
-    read_scores,
+from zerodr.reporting.claims import draw_claim
+from zerodr.reporting.item_inputs import METRIC, Gain, ItemParams, ItemTable, correlation, gain, read_scores
+from zerodr.reporting.panels import (
+    bars,
+    draw_points,
+    drawing_style,
+    interval_rows,
+    legend,
+    name_points,
+    panels,
+    save,
+    style,
+    wrapped,
 )
-from zerodr.reporting.render import BETTER, WORSE
+from zerodr.reporting.render import mark_of, marks_note
 
-LEVEL = 0.05
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 LIKENESS = ("corpus", "queries", "query_types")
 PRINTED_LIKENESS = {
     "jaccard_unigrams": "corpus",
@@ -52,10 +68,8 @@ def methods(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     frame = pd.DataFrame(rows)
     tested = frame["method"] != item.baseline
     frame.loc[tested, "p_t_holm"] = holm(frame.loc[tested, "p_t"].to_numpy(float))
-    count = int(tested.sum())
     notes = [
-        f"{_label(item.measure)}; {BETTER} better, {WORSE} worse than {settings.methods[item.baseline]}: paired "
-        f"t-test over queries, p < .05 after Holm's correction over {count} test{'s' * (count != 1)}",
+        f"{label_of(item.measure)}; {marks_note(settings.methods[item.baseline], int(tested.sum()))}",
         *([HOLES] if any(key.startswith("hole") for key in measures) else []),
     ]
     return ItemTable(frame, notes, _pivot(frame, settings, measures), _measured(frame, measures))
@@ -72,20 +86,13 @@ def _pivot(frame: pd.DataFrame, settings: ItemParams, measures: list[str]) -> tu
         for method, label in settings.methods.items():
             line = [cells[method, name] for name in settings.collections]
             first = key == measures[0]
-            values = [f"{row[key]:.4f}{_mark(row) if first else ''}" for row in line]
+            values = [
+                f"{fixed(row[key])} {mark_of(row['difference'], row['p_t_holm']) if first else ''}".rstrip()
+                for row in line
+            ]
             mean = sum(row[key] for row in line) / len(line)
-            rows.append([label if first else f"{_label(key)}: {label}", *values, f"{mean:.4f}"])
+            rows.append([label if first else f"{label_of(key)}: {label}", *values, fixed(mean)])
     return header, rows
-
-
-def _label(measure: str) -> str:
-    return LABELS.get(measure, measure)
-
-
-def _mark(row: pd.Series) -> str:
-    if not row["p_t_holm"] < LEVEL:
-        return ""
-    return f" {BETTER}" if row["difference"] > 0 else f" {WORSE}"
 
 
 def similarity(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -142,21 +149,113 @@ def episodes(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     frame = pd.DataFrame(rows)
     header = ["", "method", *stages]
     shown = [
-        [
-            settings.collections[name],
-            method_label(settings, method, stages[0]),
-            *(f"{value:.4f}" for value in line[item.measure]),
-        ]
+        [settings.collections[name], methodlabel_of(settings, method, stages[0]), *map(fixed, line[item.measure])]
         for (name, method), line in frame.groupby(["collection", "method"], sort=False)
     ]
-    note = f"{_label(item.measure)} after each stage; in the figure with 95 % bootstrap intervals over queries"
+    note = f"{label_of(item.measure)} after each stage; in the figure with 95 % bootstrap intervals over queries"
     return ItemTable(frame, [note], (header, shown))
 
 
-def method_label(settings: ItemParams, method: str, stage: str) -> str:
-    """The label of a method whose stages are shown, by that of one of them."""
+def methodlabel_of(settings: ItemParams, method: str, stage: str) -> str:
+    """Return the label of a method without the stage that the label of `<method>@<stage>` ends with."""
     return settings.methods[f"{method}@{stage}"].removesuffix(f" @{stage}")
 
 
 def _gain(scores: dict, method: str, baseline: str, name: str, settings: ItemParams, stage: Stage) -> Gain:
     return gain(scores[method, name], scores[baseline, name], settings.bootstrap_samples, stage.seed)
+
+
+def plot_item(stage: Stage) -> None:
+    """Read input `table` (tsv of build_item); write `svg` and `png`.
+
+    Raises:
+        ConfigError: the item's kind has no figure.
+    """
+    settings = validate(ItemParams, stage.params, stage.spec.name())
+    draw = figures().get(settings.item["kind"])
+    if draw is None:
+        problem = f"is of kind {settings.item['kind']}, which has a table only"
+        raise ConfigError(f"{settings.paper}: {settings.name}", problem, f"request {settings.name}.html")
+    frame = pd.read_csv(stage.path("table"), sep="\t", comment="#")
+    with drawing_style(left=True):
+        figure = draw(frame, settings)
+        figure.suptitle(wrapped(figure, settings.item["title"], 10), fontsize=10)
+        save(figure, stage.output("svg"), stage.output("png"))
+
+
+def draw_methods(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+    """Draw differences from the baseline with intervals, a panel a collection."""
+    figure, every = panels(len(settings.collections), height=1.1 + 0.28 * len(settings.methods))
+    tested = [name for name in settings.methods if name != settings.item["baseline"]]
+    for axes, (name, label) in zip(every, settings.collections.items(), strict=True):
+        rows = frame[frame["collection"] == name].set_index("method").loc[tested]
+        interval_rows(axes, rows["difference"], bars(rows, "difference"), [settings.methods[name] for name in tested])
+        axes.axvline(0, color="#888888", linewidth=0.8)
+        axes.set_title(label, fontsize=9)
+    measure = label_of(settings.item.get("measure", METRIC))
+    baseline = settings.methods[settings.item["baseline"]]
+    figure.supxlabel(wrapped(figure, f"{measure} minus that of {baseline}, 95 % interval", 9), fontsize=9)
+    return figure
+
+
+def draw_similarity(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+    """Draw gains against similarities with the source, a panel a kind of similarity."""
+    figure, every = panels(2)
+    names = [settings.collections[name] for name in frame["collection"]]
+    for axes, (key, what) in zip(every, (("query_types", "query types"), ("corpus", "documents")), strict=True):
+        for number, method in enumerate(settings.item["methods"]):
+            draw_points(axes, frame, key, f"gain.{method}", settings.methods[method], number)
+        name_points(axes, frame[key], frame[f"gain.{settings.item['methods'][0]}"], names)
+        axes.axhline(0, color="#888888", linewidth=0.8)
+        axes.locator_params(axis="x", nbins=5)
+        axes.set_xlabel(f"similarity of {what} with {settings.source}")
+    every[0].set_ylabel(f"nDCG@10 minus that of {settings.methods[settings.item['baseline']]}")
+    legend(figure, every[0])
+    return figure
+
+
+def draw_episodes(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+    """Draw a measure after each stage, a panel a collection and a line a method."""
+    figure, every = panels(len(settings.collections))
+    key = settings.item.get("measure", METRIC)
+    for axes, (name, label) in zip(every, settings.collections.items(), strict=True):
+        for number, method in enumerate(settings.item["methods"]):
+            rows = frame[(frame["collection"] == name) & (frame["method"] == method)]
+            x = np.arange(len(rows)) + 0.03 * (number - (len(settings.item["methods"]) - 1) / 2)
+            look = style(number) | {"markersize": 5, "linewidth": 1.0}
+            line = methodlabel_of(settings, method, rows["stage"].iloc[0])
+            axes.errorbar(x, rows[key], yerr=bars(rows, key), label=line, **look)
+            axes.set_xticks(range(len(rows)), rows["stage"])
+        axes.set_title(label, fontsize=9)
+    figure.supylabel(f"{label_of(key)}, 95 % interval", fontsize=9)
+    legend(figure, every[0])
+    return figure
+
+
+def draw_sizes(frame: pd.DataFrame, settings: ItemParams) -> Figure:
+    """Draw the mean over collections against the number of parameters."""
+    from matplotlib.ticker import EngFormatter
+
+    figure, (axes,) = panels(1, width=5, height=3.8)
+    axes.plot(frame["parameters"], frame[METRIC], linestyle="", markersize=6, **style(0))
+    axes.set_xscale("log")
+    for which in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+        which(EngFormatter(sep=""))
+    axes.set_xlabel("parameters")
+    axes.set_ylabel("nDCG@10, mean of the collections")
+    name_points(axes, frame["parameters"], frame[METRIC], [settings.methods[name] for name in frame["method"]])
+    return figure
+
+
+FIGURES: dict[str, Callable[[pd.DataFrame, ItemParams], Figure]] = {
+    "methods": draw_methods,
+    "claim": draw_claim,
+    "similarity": draw_similarity,
+    "episodes": draw_episodes,
+    "sizes": draw_sizes,
+}
+
+
+def figures() -> dict[str, Callable[[pd.DataFrame, ItemParams], Figure]]:
+    """Return the functions that draw items, by kind: those here and those of papers."""
+    return FIGURES | {kind: draw for paper in modules("report") for kind, draw in paper.REPORT.figures.items()}

@@ -1,7 +1,7 @@
 """Build tables of the papers: an item's numbers as tsv, Markdown and HTML; and a page with all items of a paper."""
 
-import io
 from collections.abc import Callable
+from typing import Any
 
 import pandas as pd
 from pydantic import Field
@@ -11,10 +11,13 @@ from zerodr.config.base import Settings, validate
 from zerodr.config.item import Item
 from zerodr.config.papers import item_of
 from zerodr.errors import ArtifactError
+from zerodr.evaluation.numbers import tsv
 from zerodr.papers import modules
 from zerodr.reporting import claims, item_facts, item_tables, render
 from zerodr.reporting.cell_views import cells_section, cells_tsv
-from zerodr.reporting.cells import COMPARED, compare_cells, read_cells, shown_cells
+from zerodr.reporting.cells import COMPARED, CellParams, Key, compare_cells, read_cells, shown_cells
+from zerodr.reporting.grid import read_summaries
+from zerodr.reporting.item_facts import measured_settings
 from zerodr.reporting.item_inputs import ItemParams, ItemTable, Pairs
 
 TABLES: dict[str, Callable[[Stage, ItemParams, Item], ItemTable]] = {
@@ -26,10 +29,14 @@ TABLES: dict[str, Callable[[Stage, ItemParams, Item], ItemTable]] = {
     "statistics": item_facts.statistics,
     "sizes": item_facts.sizes,
 }
+NOTES = """
+Ours are rows of the main table, under its protocol. An item itself has the paper's methods, and at scale `paper` its
+collections and protocol: ask for `results/{name}/<item>.html`.
+"""
 
 
 def tables() -> dict[str, Callable[[Stage, ItemParams, Item], ItemTable]]:
-    """The functions that build tables of items, by kind: the core's and the papers'."""
+    """Return the functions that build tables of items, by kind: those here and those of papers."""
     return TABLES | {kind: build for paper in modules("report") for kind, build in paper.REPORT.tables.items()}
 
 
@@ -63,7 +70,7 @@ def build_item(stage: Stage) -> None:
     text = f"## {settings.paper}, {settings.name}: {item.title}\n\n" + _markdown(table, notes)
     text += "\n" + cells_section(compared, _labels(settings)) if len(compared) else ""
     stage.output("published").write_text(cells_tsv(compared), encoding="utf-8")
-    stage.output("table").write_text(_tsv(table.frame, notes), encoding="utf-8")
+    stage.output("table").write_text(tsv(table.frame, notes), encoding="utf-8")
     stage.output("markdown").write_text(text, encoding="utf-8")
     stage.output("html").write_text(render.page(text, f"{settings.paper}, {settings.name}"), encoding="utf-8")
 
@@ -100,13 +107,69 @@ def _labels(settings: ItemParams) -> dict[str, str]:
     return settings.published.labels if settings.published else {}
 
 
-def _tsv(frame: pd.DataFrame, notes: list[str]) -> str:
-    buffer = io.StringIO()
-    frame.to_csv(buffer, sep="\t", index=False, float_format="%.6g", lineterminator="\n")
-    return buffer.getvalue() + "".join(f"# {note}\n" for note in notes)
-
-
 def _markdown(table: ItemTable, notes: list[str]) -> str:
     header, rows = table.shown
     printed = render.markdown_table(header, rows, render.columns_of_words(rows))
     return "\n".join([printed, "".join(f"- {note}\n" for note in notes)])
+
+
+class PrintedItem(Settings):
+    """An item that shows printed values."""
+
+    name: str
+    """Name of the item."""
+    title: str
+    """Its heading."""
+    published: CellParams
+    """Values that it shows."""
+    values: tuple[dict[str, Any], ...] = ()
+    """Facts of the configuration that it shows."""
+
+
+class PublishedParams(Settings):
+    """Settings of rule build_published."""
+
+    label: str
+    """Name of the paper."""
+    name: str
+    """Its name in paths."""
+    items: tuple[PrintedItem, ...] = Field(min_length=1)
+    """Its items with printed values."""
+    protocol: str
+    """Protocol of the main table."""
+
+
+def build_published(stage: Stage) -> None:
+    """Read `reference` and, where the main table has rows of the paper, `summaries`; write `table` (tsv) and `html`."""
+    settings = validate(PublishedParams, stage.params, stage.spec.name())
+    cells = read_cells(stage.path("reference"))
+    ranked = _ranked(stage)
+    tables, body, left = [], [f"# {settings.label}: published values\n{NOTES.format(name=settings.name)}"], cells
+    for item in settings.items:
+        shown = shown_cells(cells, item.published)
+        ours = ranked | measured_settings(item.values)
+        compared = compare_cells(shown, ours, item.published, settings.protocol, settings.label)
+        left = left.drop(shown.index, errors="ignore")
+        if len(compared):  # an item whose rows the paper's table lacks has none
+            tables.append(compared.assign(item=item.name))
+            body.append(f"## {item.name}: {item.title}\n\n{cells_section(compared, item.published.labels)}")
+    for table, rows in left.groupby("item", sort=False):
+        nothing = CellParams(table=str(table), whole=True, protocol=settings.protocol, as_published=False)
+        compared = compare_cells(rows, {}, nothing, settings.protocol, settings.label)
+        tables.append(compared.assign(item=""))
+        body.append(f"## {table}, which no item shows\n\n{cells_section(compared)}")
+    every = pd.concat(tables, ignore_index=True)
+    stage.note(verdicts={str(word): int(count) for word, count in every["verdict"].value_counts().items()})
+    stage.output("table").write_text(cells_tsv(every), encoding="utf-8")
+    stage.output("html").write_text(render.page("\n".join(body), settings.label), encoding="utf-8")
+
+
+def _ranked(stage: Stage) -> dict[Key, float | str]:
+    """Read means by method, collection and measure. A query without results counts as 0."""
+    paths = stage.paths("summaries") if "summaries" in stage.spec.inputs else []
+    if not paths:
+        return {}
+    rows = read_summaries(paths)
+    values = pd.to_numeric(rows["value"], errors="coerce")
+    keys = zip(rows["model"], rows["collection"], rows["metric"], strict=True)
+    return {key: float(value) for key, value in zip(keys, values, strict=True) if value == value}

@@ -1,13 +1,20 @@
-"""Draw panels, intervals and legends of the papers' figures."""
+"""Draw the panels, intervals and legends of every figure, and write figures. Equal figures have equal bytes.
+
+No dates, salted ids, no pyplot: no display and no global state.
+"""
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from markupsafe import Markup
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,13 +22,35 @@ if TYPE_CHECKING:
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
-STYLE: Any = {"svg.hashsalt": "zerodr", "svg.fonttype": "path", "font.family": "DejaVu Sans", "font.size": 9.0}
+STYLE: Any = {"svg.hashsalt": "zerodr", "font.family": "DejaVu Sans", "font.size": 9.0}
 STYLE |= {f"axes.spines.{side}": False for side in ("top", "right", "left")}
+PATHS, TEXT = "path", "none"  # letters of an svg: drawn, the same everywhere; or text, smaller and searchable in a page
 POINT = 5.0  # size of a point in pixels, which no name covers
 POSITIONS = [(side * 5, height) for height in (3, -9, 12, -18, 21, -27) for side in (1, -1)]  # of a name, in points
 HEIGHT, WIDTH, ACROSS = 3.2, 3.6, 3  # of a panel in inches; panels in a row
 TICKS = 3  # spaces between the ticks of a narrow panel, whose numbers have up to seven characters
 LETTER = 0.58  # mean width of a letter, as a share of the size of its font
+
+
+def drawing_style(left: bool = False, svg: str = PATHS) -> AbstractContextManager[None]:
+    """Set the style of figures that are drawn and written inside; `left` draws the vertical axis."""
+    import matplotlib
+
+    return matplotlib.rc_context(STYLE | {"axes.spines.left": left, "svg.fonttype": svg})
+
+
+def save(figure: Figure, svg: Path, png: Path) -> None:
+    """Write a figure as svg and png."""
+    figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+    figure.savefig(png, format="png", dpi=150, metadata={"Software": None})
+
+
+def svg_of(figure: Figure) -> Markup:
+    """Return a figure as an element of a page, without addresses of schemas, which HTML does not need."""
+    text = io.StringIO()
+    figure.savefig(text, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+    element = text.getvalue()[text.getvalue().index("<svg") :]
+    return Markup(element.replace('xmlns:xlink="http://www.w3.org/1999/xlink" ', ""))
 
 
 def panels(count: int, width: float = WIDTH, height: float = HEIGHT) -> tuple[Figure, list[Axes]]:
@@ -58,12 +87,16 @@ def bars(frame: pd.DataFrame, name: str) -> np.ndarray:
 
 def interval_rows(axes: Axes, values: pd.Series, lengths: np.ndarray, labels: list[str]) -> None:
     """Draw one row a value with its horizontal interval, from the top."""
+    axes.errorbar(values, range(len(labels)), xerr=lengths, linestyle="", marker="o", markersize=5, color=COLORS[0])
+    row_labels(axes, labels)
+
+
+def row_labels(axes: Axes, labels: list[str], size: float = 7) -> None:
+    """Label rows 0, 1, ... from the top in a font of `size` points, above few ticks."""
     from matplotlib.ticker import MaxNLocator
 
-    rows = range(len(labels))
     axes.xaxis.set_major_locator(MaxNLocator(TICKS))
-    axes.errorbar(values, rows, xerr=lengths, linestyle="", marker="o", markersize=5, color=COLORS[0])
-    axes.set_yticks(rows, labels, fontsize=7)
+    axes.set_yticks(range(len(labels)), labels, fontsize=size)
     axes.set_ylim(len(labels) - 0.5, -0.5)
 
 

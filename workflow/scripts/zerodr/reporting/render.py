@@ -9,13 +9,10 @@ from typing import TypeVar
 import pandas as pd
 from markdown_it import MarkdownIt
 
-from zerodr.reporting.footnotes import printed_methods
-from zerodr.reporting.grid import Grid
-from zerodr.reporting.settings import TableSettings
+from zerodr.evaluation.numbers import fixed, interval, p_value, plural, signed
+from zerodr.reporting.grid import Grid, TableSettings
 
-DECIMALS = 4
-SMALLEST_P = 1e-99
-BETTER, WORSE = "▲", "▼"
+BETTER, WORSE, LEVEL = "▲", "▼", 0.05
 SPECIAL = {character: f"\\{character}" for character in "&%_#${}"}
 SPECIAL |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
 PAGE = """<!doctype html>
@@ -45,16 +42,6 @@ Marks = dict[tuple[str, str], str]
 Line = TypeVar("Line")
 
 
-def shown_p(value: float) -> str:
-    """Format a p value with two digits; a value below every printable number is not shown as zero."""
-    return f"{value:.2g}" if value >= SMALLEST_P else f"< {SMALLEST_P:.0e}"
-
-
-def format_number(value: float) -> str:
-    """Format a cell; one without a number is empty."""
-    return "" if value != value else f"{value:.{DECIMALS}f}"
-
-
 def plain(grid: Grid, separator: str = "\t") -> str:
     """Write rows of numbers under `model` and the column headers, as `pandas.read_table(path)` reads them.
 
@@ -63,7 +50,7 @@ def plain(grid: Grid, separator: str = "\t") -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, delimiter=separator, lineterminator="\n")
     writer.writerow(["model", *(column.header for column in grid.columns)])
-    writer.writerows([str(model), *map(format_number, row)] for model, row in grid.values.iterrows())
+    writer.writerows([str(model), *map(fixed, row)] for model, row in grid.values.iterrows())
     return stream.getvalue()
 
 
@@ -72,7 +59,7 @@ def cells(grid: Grid, marks: Marks, bold: str, italic: str, published: Collectio
 
     Rows of `published` numbers are in `italic`, and never the best.
     """
-    printed = grid.values.map(format_number)
+    printed = grid.values.map(fixed)
     best = printed.drop(index=[name for name in published if name in printed.index]).max()
     rows = []
     for model, row in printed.iterrows():
@@ -108,10 +95,37 @@ def under_families(
     return lines
 
 
-def significance_marks(tests: pd.DataFrame, level: float = 0.05) -> Marks:
-    """Map (method, collection) to BETTER or WORSE, where the t-test rejects at `level` after Holm's correction."""
-    significant = tests[tests["p_t_holm"] < level].itertuples()
-    return {(test.method, test.collection): BETTER if test.difference > 0 else WORSE for test in significant}
+def method_remarks(settings: TableSettings) -> list[tuple[str, str]]:
+    """List the different remarks of the methods, with the letters a, b, ... that mark them."""
+    remarks = dict.fromkeys(method.remark for method in settings.methods if method.remark)
+    return [(_letter(number), remark) for number, remark in enumerate(remarks)]
+
+
+def _letter(number: int) -> str:
+    return ("" if number < 26 else _letter(number // 26 - 1)) + chr(ord("a") + number % 26)
+
+
+def printed_methods(settings: TableSettings) -> dict[str, str]:
+    """Map each method to its label with the letter of its remark."""
+    letters = {remark: letter for letter, remark in method_remarks(settings)}
+    return {m.name: f"{m.label} [{letters[m.remark]}]" if m.remark else m.label for m in settings.methods}
+
+
+def mark_of(difference: float, p: float) -> str:
+    """Return BETTER or WORSE where a test rejects at LEVEL, else nothing; `p` is NaN where nothing was tested."""
+    return "" if not p < LEVEL else BETTER if difference > 0 else WORSE
+
+
+def significance_marks(tests: pd.DataFrame) -> Marks:
+    """Map (method, collection) to its mark, by the t-test after Holm's correction; pairs without a mark are absent."""
+    marks = {(test.method, test.collection): mark_of(test.difference, test.p_t_holm) for test in tests.itertuples()}
+    return {pair: mark for pair, mark in marks.items() if mark}
+
+
+def marks_note(baseline: str, tests: int, joint: str = ": ") -> str:
+    """Explain the marks of `tests` tests against a baseline."""
+    test = f"paired t-test over queries, p < .05 after Holm's correction over {plural(tests, 'test')}"
+    return f"{BETTER} better, {WORSE} worse than {baseline}{joint}{test}"
 
 
 def markdown_table(header: Sequence[str], rows: list[list[str]], left: Collection[int] = (0,)) -> str:
@@ -155,17 +169,13 @@ def significance_section(tests: pd.DataFrame, settings: TableSettings) -> tuple[
         return ["no significance tests: the baseline is not among the methods, or is alone"], []
     labels = {method.name: method.label for method in settings.methods}
     marks, baseline = significance_marks(tests), tests["baseline"].iloc[0]
-    note = (
-        f"{BETTER} better, {WORSE} worse than {labels.get(baseline, baseline)}: paired t-test over queries, "
-        f"p < .05 after Holm's correction over {len(tests)} test{'s' * (len(tests) != 1)}"
-    )
+    note = marks_note(labels.get(baseline, baseline), len(tests))
     rows = []
     for test in tests.itertuples():
         if mark := marks.get((test.method, test.collection)):
-            interval = f"[{test.low:+.4f}, {test.high:+.4f}]"
-            p_values = shown_p(test.p_t_holm), shown_p(test.p_randomization_holm)
-            difference = f"{test.difference:+.4f} {mark}"
-            rows.append([test.collection, labels[test.method], difference, interval, *p_values])
+            p_values = p_value(test.p_t_holm), p_value(test.p_randomization_holm)
+            difference = f"{signed(test.difference)} {mark}", interval(test.low, test.high)
+            rows.append([test.collection, labels[test.method], *difference, *p_values])
     if not rows:
         return [note + "; none is"], []
     header = ["collection", "method", "difference", "95 % interval", "p (t, Holm)", "p (randomisation, Holm)"]

@@ -1,23 +1,41 @@
-"""Build the main table: a row a model, a column a collection, averages of groups, footnotes, published numbers."""
+"""Build and print the main table: a row a model, a column a collection, averages, footnotes, published numbers."""
+
+import json
+from pathlib import Path
 
 import pandas as pd
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
+from zerodr.config.measures import label_of
 from zerodr.errors import ArtifactError
 from zerodr.reporting import render
-from zerodr.reporting.footnotes import footnotes
-from zerodr.reporting.grid import check_summaries, fill, read_summaries
+from zerodr.reporting.grid import Grid, TableSettings, check_summaries, fill, read_summaries
 from zerodr.reporting.published import (
     REFERENCE,
     compare,
+    published_rows,
     published_section,
     published_tsv,
     read_papers,
     read_reference,
+    without_empty,
 )
-from zerodr.reporting.scores import published_rows, without_empty
-from zerodr.reporting.settings import TableSettings
+from zerodr.reporting.render import method_remarks
+
+KINDS = {
+    "subset": "a subset of the published collection",
+    "pool": "a pool of judged documents, not the published corpus",
+    "own": "your own collection",
+}
+NEXT = """
+Page       results/beir/{name}.html  to sort, filter and open; query by query: results/beir/{name}/queries/
+Files      results/beir/{name}.tsv  .md  .tex  .svg  .png; in results/beir/{name}/: tests, published numbers, holes
+Logs       results/logs/<rule>/   time and memory by job: results/benchmarks/<rule>/
+Lineage    .venv/bin/python -m zerodr lineage results/beir/{name}.tsv
+MLflow     make mlflow            then open {link}
+Report     make report            then open results/report.html
+"""
 
 
 def build_table(stage: Stage) -> None:
@@ -61,3 +79,118 @@ def _references(stage: Stage, settings: TableSettings) -> pd.DataFrame:
         raise ArtifactError(stage.spec.rule, problem, "declare the files of config.references as the rule's input")
     frames = [read_reference(path, reference) for path, reference in zip(paths, settings.references, strict=True)]
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=REFERENCE)
+
+
+def footnotes(frame: pd.DataFrame, grid: Grid, settings: TableSettings) -> list[str]:
+    """Write all notes: measure, protocol card, splits, marks, averages, gaps, special queries, remarks."""
+    return [
+        f"cells: {label_of(settings.metric)} ({settings.metric}), mean over the judged queries of "
+        f"the split; scale {settings.scale}",
+        *protocol_card(settings),
+        *_splits(frame, settings),
+        *_marks(grid),
+        *_averages(grid.printed()),
+        *[f"missing: {row.name} ({row.reason})" for row in settings.missing],
+        *_special_queries(frame),
+        *[f"{row.name}: {row.remark}" for row in settings.collections if row.remark],
+        *_licences(settings),
+        *[f"[{key}] {remark}" for key, remark in method_remarks(settings)],
+    ]
+
+
+def protocol_card(settings: TableSettings) -> list[str]:
+    """Describe how texts were encoded and ranked."""
+    protocol = settings.protocol
+    excluded = [row.name for row in settings.collections if row.exclude_self]
+    if protocol.exclude_self == "never":
+        exclusion = "own documents are kept"
+    else:
+        exclusion = f"own documents left out at search time in {', '.join(excluded) or 'no collection of this table'}"
+    join = "as the registry says" if protocol.title_join == "registry" else "no title, text alone"
+    shown = {row.name for row in settings.collections}
+    lengths = [_length("lengths", protocol.query_tokens, protocol.document_tokens)]
+    for name, special in protocol.overrides.items():
+        if name in shown:
+            both = (special.query_tokens or protocol.query_tokens, special.document_tokens or protocol.document_tokens)
+            lengths.append(_length(name, *both))
+    return [
+        f"protocol {protocol.name}: {protocol.description}",
+        f"{'; '.join(lengths)}; title join: {join}; {exclusion}; depth {protocol.depth}; "
+        "ties: score descending, then document id descending",
+    ]
+
+
+def _length(name: str, query: int | None, document: int | None) -> str:
+    if query is document is None:
+        return f"{name}: the model's own"
+    counts = {"query": query, "document": document}
+    words = [f"{kind} {f'{count} tokens' if count else 'as the model says'}" for kind, count in counts.items()]
+    return f"{name}: {', '.join(words)}"
+
+
+def _splits(frame: pd.DataFrame, settings: TableSettings) -> list[str]:
+    queries = frame[frame["metric"] == "n_queries"].groupby("collection", sort=False)["value"].first()
+    rows = [row for row in settings.collections if row.name in queries]
+    shown = [f"{row.name} {row.evaluation_split} ({int(queries[row.name])} queries)" for row in rows]
+    return ["splits: " + ", ".join(shown)]
+
+
+def _marks(grid: Grid) -> list[str]:
+    notes = []
+    for column in grid.data_columns:
+        if column.mark in KINDS:
+            notes.append(f"{column.header}: {KINDS[column.mark]}; not comparable with published numbers, in no average")
+        elif column.mark:
+            notes.append(f"{column.header}: macro mean over a part of its collections; in no average")
+        elif column.members != (column.name,):
+            notes.append(f"{column.name}: macro mean over {len(column.members)} collections")
+    return notes
+
+
+def _averages(grid: Grid) -> list[str]:
+    headers: dict[tuple[str, ...], list[str]] = {}
+    for column in grid.columns[len(grid.data_columns) :]:
+        headers.setdefault(column.members, []).append(column.header)
+    return [f"{', '.join(names)}: mean over {', '.join(members)}" for members, names in headers.items()]
+
+
+def _special_queries(frame: pd.DataFrame) -> list[str]:
+    notes = []
+    counts = frame[frame["metric"].str.startswith("n_without_")].assign(value=lambda rows: rows["value"].astype(float))
+    empty = counts[(counts["metric"] == "n_without_results") & (counts["value"] > 0)]
+    if len(empty):
+        listed = ", ".join(f"{run.collection} {run.model} {int(run.value)}" for run in empty.itertuples())
+        notes.append(f"queries without results, which score 0: {listed}")
+    kinds = {
+        "n_without_positives": "judged queries without a positive judgement, which score 0",
+        "n_without_text": "judged queries without a text, which are left out",
+    }
+    for metric, what in kinds.items():
+        by_collection = counts[counts["metric"] == metric].groupby("collection", sort=False)["value"].max()
+        listed = ", ".join(f"{name} {int(count)}" for name, count in by_collection.items() if count)
+        notes += [f"{what}: {listed}"] if listed else []
+    return notes
+
+
+def _licences(settings: TableSettings) -> list[str]:
+    """List the licences that the registry records."""
+    by_licence: dict[str, list[str]] = {}
+    for row in settings.collections:
+        if row.licence:
+            by_licence.setdefault(row.licence, []).append(row.name)
+    listed = [f"{', '.join(names)} ({licence})" for licence, names in by_licence.items()]
+    return ["licences of the data: " + ", ".join(listed)] if listed else []
+
+
+def show(selection: str = "all") -> str:
+    """Return the table with the paths of plots, logs, lineage and the command that opens MLflow."""
+    table = Path(f"results/beir/{selection}.md")
+    if not table.exists():
+        raise ArtifactError(table, "is missing", "run: make mini")
+    return f"\n{table.read_text().rstrip()}\n{NEXT.format(name=selection, link=_published())}"
+
+
+def _published() -> str:
+    """Return the address of the methods in MLflow, as the publisher wrote it."""
+    path = Path("results/lineage/link.json")
+    return json.loads(path.read_text()) if path.exists() else "http://127.0.0.1:5000"

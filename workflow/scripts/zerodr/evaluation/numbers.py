@@ -1,0 +1,62 @@
+"""Write numbers as text, here and nowhere else: measures, differences, intervals, p values, counts, tables of numbers.
+
+>>> fixed(0.65432), signed(0.01), interval(-0.002, 0.03), plural(1, "test"), plural(3, "test"), compact(12_800)
+('0.6543', '+0.0100', '[-0.0020, +0.0300]', '1 test', '3 tests', '12.8 k')
+"""
+
+from collections.abc import Iterable
+
+import pandas as pd
+
+SMALLEST_P = 1e-99
+
+
+def fixed(value: float) -> str:
+    """Write a measure with four decimals; empty where there is none."""
+    return "" if value != value else f"{value:.4f}"
+
+
+def signed(value: float) -> str:
+    """Write a difference with its sign."""
+    return f"{value:+.4f}"
+
+
+def interval(low: float, high: float) -> str:
+    """Write the interval of a difference."""
+    return f"[{low:+.4f}, {high:+.4f}]"
+
+
+def p_value(value: float) -> str:
+    """Write a p value with two digits; a value below every printable number is not shown as zero.
+
+    >>> p_value(0.0312), p_value(0.0)
+    ('0.031', '< 1e-99')
+    """
+    return f"{value:.2g}" if value >= SMALLEST_P else f"< {SMALLEST_P:.0e}"
+
+
+def plural(count: int, word: str) -> str:
+    """Write a count with its word."""
+    return f"{count} {word}{'s' * (count != 1)}"
+
+
+def compact(number: float) -> str:
+    """Write a large number: `950`, `12.8 k`, `3.1 M`."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return f"{number:.0f}"
+
+
+def commented(notes: Iterable[str]) -> str:
+    """Write notes as the lines that end a table: readers skip them as comments.
+
+    >>> commented(["difference: ours minus published"])
+    '# difference: ours minus published\\n'
+    """
+    return "".join(f"# {note}\n" for note in notes)
+
+
+def tsv(frame: pd.DataFrame, notes: Iterable[str] = (), digits: str = "%.6g") -> str:
+    """Write a frame as tab-separated text, then notes about it."""
+    return frame.to_csv(sep="\t", index=False, float_format=digits, lineterminator="\n") + commented(notes)
