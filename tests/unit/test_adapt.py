@@ -23,7 +23,7 @@ from zerodr.operations import adapt as module
 from zerodr.operations.adapt import Request, choose, filled, named, needed, offer, prepare, seconds_of
 from zerodr.operations.cli import parse_words
 from zerodr.operations.estimate.costs import START_HERE_S, START_S, Costs
-from zerodr.operations.estimate.forecast import Job
+from zerodr.operations.estimate.jobs import Job
 from zerodr.plan import Plan, paths
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +77,7 @@ def jobs_of(names: list[str]) -> list[Job]:
 def test_candidates_fit_the_budget(notes, monkeypatch, budget, chosen):
     jobs = jobs_of([*OLD, *NEW])
     seconds = [500.0, 5000.0, *[10.0] * (len(jobs) - 2)]
-    monkeypatch.setattr(module, "dry_run", lambda *words: jobs)
+    monkeypatch.setattr(module, "planned_jobs", lambda *words: jobs)
     monkeypatch.setattr(module, "costs", lambda *words: Costs(seconds))
     request = Request(str(notes), budget=budget)
     words, name = prepare(request, plan_of)
@@ -91,7 +91,7 @@ def test_candidates_fit_the_budget(notes, monkeypatch, budget, chosen):
 @pytest.mark.parametrize(("profile", "start"), [("", START_HERE_S), ("slurm", START_S)])
 def test_a_job_starts_sooner_here_than_on_a_cluster(notes, monkeypatch, profile, start):
     given = []
-    monkeypatch.setattr(module, "dry_run", lambda *words: jobs_of([*OLD, *NEW]))
+    monkeypatch.setattr(module, "planned_jobs", lambda *words: jobs_of([*OLD, *NEW]))
     monkeypatch.setattr(module, "costs", lambda jobs, estimates, seconds: given.append(seconds) or Costs([1.0] * 99))
     request = Request(str(notes), profile=profile)
     words, name = prepare(request, plan_of)

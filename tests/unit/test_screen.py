@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from zerodr.artifacts.adapter import QUIET_STAGES, configure_logging
-from zerodr.artifacts.guard import FAILED
+from zerodr.artifacts.adapter import configure_logging
+from zerodr.artifacts.guard import FAILED, QUIET_STAGES
 from zerodr.operations import screen
+from zerodr.operations.loading import take_screen
 
 
 def record(message: str = "", level: int = logging.INFO, **facts: Any) -> logging.LogRecord:
@@ -127,7 +128,7 @@ def test_a_dry_run_and_loud_or_quiet_runs_keep_snakemakes_output():
     for word in ("dryrun", "verbose", "quiet"):
         settings = SimpleNamespace(dryrun=False, verbose=False, quiet=set())
         setattr(settings, word, True)
-        assert screen.take_screen(settings, main=True) is None
+        assert take_screen(settings, main=True) is None
 
 
 def test_stages_of_a_run_with_a_screen_log_to_their_file_alone(tmp_path, monkeypatch):

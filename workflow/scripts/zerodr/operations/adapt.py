@@ -18,20 +18,24 @@ from zerodr.config.families import PACKAGE
 from zerodr.config.files import known
 from zerodr.config.held_out import ADAPTING, ENDING
 from zerodr.config.other_start import USUAL, renamed
+from zerodr.config.quantities import MEBI, counted, duration
 from zerodr.config.recipes import INIT
 from zerodr.errors import ConfigError, nearest
-from zerodr.operations.estimate.costs import START_HERE_S, START_S, Estimates, costs, duration
-from zerodr.operations.estimate.forecast import MEBI, Job, counted, dry_run, forecast, model_shape
+from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estimates_of
+from zerodr.operations.estimate.jobs import Job, planned_jobs
+from zerodr.operations.estimate.networks import known_network
+from zerodr.operations.estimate.sizes import sizes_of
 from zerodr.plan import Plan, paths
 from zerodr.plan.adaptation import is_adapted
 from zerodr.plan.lines import SCOPE
+from zerodr.plan.memory import FLOAT_BYTES, Network
 
 HELD_OUT, QUESTIONS = 300, 100
 ENGLISH = "en"  # the language of the examples that the writer of questions is shown
 TO_JUDGE = "to_judge.tsv"
 UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 MODEL_RULES = ("import_model", "init_model", "finetune", "pretrain", "export_adapted")
-USUAL_SHAPE, VOCABULARY, FLOAT_BYTES = (384, 6), 30522, 4
+MINILM = Network(384, 6, 12, 30522)  # USUAL's, for models whose folder is not here yet
 Report = Callable[[str], None]
 Words = list[str]
 
@@ -160,8 +164,8 @@ def choose(request: Request, plan: Plan, target: str, words: Words, name: str) -
         every = named(request.method, plan)
     new = [one for one in every if is_adapted(plan, one)]
     chosen = [one for one in every if one not in new]
-    jobs = dry_run(target, [*words, f"candidates=[{','.join(every)}]"], plan)
-    estimates = costs(jobs, Estimates(plan), START_S if "slurm" in request.profile else START_HERE_S)
+    jobs = planned_jobs(target, [*words, f"candidates=[{','.join(every)}]"], plan)
+    estimates = costs(jobs, estimates_of(plan), START_S if "slurm" in request.profile else START_HERE_S)
     needs = {one: needed(jobs, measures(plan, one, name)) for one in every}
     final = [
         n for n, job in enumerate(jobs) if job.rule in ("judge_adaptation", "export_adapted", "build_adapted_page")
@@ -230,7 +234,7 @@ def announce(plan: Plan, name: str, choice: Choice, request: Request) -> list[st
         judge = f"{judge}; next to it {proxy}" if judge else proxy
     if plan.config.judged:
         judge += f", and your grades in {plan.config.judged}"
-    needs = forecast(choice.jobs, plan)
+    needs = sizes_of(choice.jobs, plan)
     disk = sum(needs.embedding_bytes.values()) + needs.text_bytes + sum(model_bytes(job, plan) for job in choice.jobs)
     lines = [
         f"{name}: about {row.planned_documents:,} documents from {request.folder}",
@@ -256,8 +260,7 @@ def model_bytes(job: Job, plan: Plan) -> int:
     model, scope = job.wildcards.get("model", ""), job.wildcards.get("scope", SCOPE)
     if job.rule == "init_model":
         model += f"@{INIT}"
-    width, layers = (model_shape(plan, model, scope) if model else None) or USUAL_SHAPE
-    return FLOAT_BYTES * (12 * width**2 * layers + VOCABULARY * width)
+    return FLOAT_BYTES * ((known_network(plan, model, scope) if model else None) or MINILM).parameters
 
 
 def run(command: Words, words: Words, report: Report) -> int:

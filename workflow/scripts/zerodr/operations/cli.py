@@ -159,23 +159,22 @@ def plan(
     config: Words = None,
 ) -> None:
     """List what a target still needs: jobs by rule, downloads, disk, time, GPU-hours, critical path. Runs nothing."""
-    from zerodr.operations.estimate import costs
-    from zerodr.operations.estimate.forecast import dry_run, forecast, render
+    from zerodr.operations.estimate import costs, sizes
+    from zerodr.operations.estimate.jobs import planned_jobs
     from zerodr.operations.slurm.cluster import check_planned
     from zerodr.plan.pins import pin_refusal
 
     words = [*(config or []), *([f"scale={scale}"] if scale else [])]
     bench = plan_of(words)
-    jobs = dry_run(target, words, bench)
+    jobs = planned_jobs(target, words, bench)
     check_planned(bench, (job.rule for job in jobs))
     if refusal := pin_refusal(bench, ((job.rule, job.wildcards.get("model", "")) for job in jobs)):
         typer.echo(refusal)
-    estimates = costs.Estimates(bench)
-    typer.echo(render(target, forecast(jobs, bench)))
+    typer.echo(sizes.render(target, sizes.sizes_of(jobs, bench)))
     if jobs:
         slurm = bench.bench.scale.as_published if profile is None else "slurm" in profile
         start = costs.START_S if slurm else costs.START_HERE_S
-        typer.echo(costs.render(jobs, costs.costs(jobs, estimates, start)))
+        typer.echo(costs.render(jobs, costs.costs(jobs, costs.estimates_of(bench), start)))
 
 
 @app.command()
@@ -349,15 +348,15 @@ def plan_of(words: list[str]) -> Plan:
     Raises:
         ConfigError: a word without `=`, or a wrong configuration.
     """
-    from zerodr.config.load import load_bench, read_config
-    from zerodr.operations.folders import examine, notices
-    from zerodr.plan import Plan
+    from zerodr.config.load import read_config
+    from zerodr.operations.folders import notices
+    from zerodr.operations.loading import load_plan
 
-    bench = examine(load_bench(Path("."), read_config(Path("config")) | parse_words(words)))
-    for line in (line for line in notices(bench) if line not in SHOWN):
+    plan = load_plan(Path("."), read_config(Path("config")) | parse_words(words), True, {})
+    for line in (line for line in notices(plan.bench) if line not in SHOWN):
         SHOWN.add(line)
         logging.getLogger("zerodr").info("%s", line)
-    return Plan(bench)
+    return plan
 
 
 def parse_words(words: list[str]) -> dict[str, Any]:

@@ -16,14 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zerodr.artifacts.adapter import QUIET_STAGES
 from zerodr.artifacts.guard import FAILED
 from zerodr.artifacts.progress import time_left
-from zerodr.operations.estimate.costs import START_HERE_S, START_S, Estimates, costs, duration
-from zerodr.operations.estimate.forecast import Job
+from zerodr.config.quantities import counted, duration, first_names
 
-LOGGER = logging.getLogger("snakemake.logging")
-REPLACED = "DefaultStreamHandler"  # Snakemake's name of its handler
 HIDDEN = {
     "job_started",
     "workflow_started",
@@ -147,7 +143,7 @@ class Screen(logging.Handler):
     def _on_run_info(self, record: Any) -> str:
         jobs = {name: count for name, count in record.stats.items() if name not in ("total", "all")}
         total = record.stats["total"]
-        return f"{total} job{'s' * (total != 1)}: " + ", ".join(f"{count} {name}" for name, count in jobs.items())
+        return f"{counted(total, 'job')}: " + ", ".join(f"{count} {name}" for name, count in jobs.items())
 
     def _on_job_info(self, record: Any) -> str:
         name = " ".join([record.rule_name, *map(str, (record.wildcards or {}).values())])
@@ -190,44 +186,11 @@ class Screen(logging.Handler):
         jobs = list(self.running.values())
         if not jobs or self.progress is None:
             return
-        named = ", ".join(f"{job.name} ({duration(now - job.since)})" for job in jobs[:3])
-        more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
-        text = f"{self.progress.shown(jobs, now)} running: {named}{more}"
+        named = first_names([f"{job.name} ({duration(now - job.since)})" for job in jobs], 3)
+        text = f"{self.progress.shown(jobs, now)} running: {named}"
         if self.terminal:
             width = os.get_terminal_size(self.stream.fileno()).columns
             self.stream.write(f"{CLEAR}{text[: width - 1]}")
             self.stream.flush()
         elif now - self.written >= BEAT_S:
             self._write(f"{time.strftime('%H:%M:%S')} {text}")
-
-
-def take_screen(settings: Any, main: bool) -> Screen | None:
-    """Replace Snakemake's handler of the screen; None where its own output stays.
-
-    Args:
-        settings: Snakemake's output settings.
-        main: this is the process that schedules, no job's.
-    """
-    handler = next((handler for handler in LOGGER.handlers if handler.name == REPLACED), None)
-    if handler is None or settings.dryrun or settings.verbose or settings.quiet:
-        return None
-    if not main:
-        if QUIET_STAGES in os.environ:
-            LOGGER.removeHandler(handler)  # the process that schedules shows the job
-        return None
-    stream = handler.stream  # type: ignore[attr-defined]
-    screen = Screen(stream, stream.isatty() and os.environ.get("TERM") != "dumb")
-    LOGGER.removeHandler(handler)
-    LOGGER.addHandler(screen)
-    return screen
-
-
-def expected_seconds(dag: Any, estimates: Estimates, here: bool) -> dict[int, float]:
-    """Estimate the seconds of each planned job, by its number; `here`: jobs run on this machine."""
-    planned = list(dag.needrun_jobs())
-    jobs = [
-        Job(job.rule.name, dict(job.wildcards.items()), tuple(map(str, job.input)), tuple(map(str, job.output)))
-        for job in planned
-    ]
-    seconds = costs(jobs, estimates, START_HERE_S if here else START_S).seconds
-    return dict(zip(map(dag.jobid, planned), seconds, strict=True))

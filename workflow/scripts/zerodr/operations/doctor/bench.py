@@ -9,6 +9,7 @@ from pathlib import Path
 from zerodr.config.base import mapping
 from zerodr.config.files import read_yaml
 from zerodr.config.load import load_bench
+from zerodr.config.quantities import GIBI, MEBI, first_names
 from zerodr.errors import ConfigError, MachineError
 from zerodr.lineage.store import FOLDER, shown_uri, tracking_uri
 from zerodr.operations.doctor.machine import (
@@ -31,8 +32,8 @@ from zerodr.operations.doctor.machine import (
     slurm,
     writable,
 )
-from zerodr.operations.estimate.footprint import largest_training
-from zerodr.operations.estimate.forecast import GIBI, MEBI, first_names, in_mirror, is_unpinned
+from zerodr.operations.estimate.sizes import in_mirror, is_unpinned
+from zerodr.operations.estimate.work import largest_training
 from zerodr.plan import Plan, paths
 
 

@@ -10,10 +10,12 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+from zerodr.config.quantities import GIBI, MEBI, first_names
 
 LOCK = Path(__file__).resolve().parents[5] / "envs" / "requirements.lock"
 GPU_LOCK = LOCK.with_name("gpu.lock")
@@ -21,8 +23,6 @@ PIN = re.compile(r"^([\w.-]+)==([^\s;#]+)", re.M)
 PYTHON = (3, 11)
 HUB = "https://huggingface.co"
 PATIENCE_S = 4
-GIBI = 2**30
-MEBI = 2**20
 ENVIRONMENT_GIB = 3  # .venv with torch for the CPU; CUDA's libraries take more
 LEAST_MEMORY_MIB = 4000
 COMFORTABLE_MEMORY_MIB = 24000
@@ -88,12 +88,6 @@ def render(findings: list[Finding]) -> str:
     missing = [finding.topic for finding in findings if finding.state == "missing"]
     verdict = f"provide first: {', '.join(missing)}" if missing else "nothing is missing: make mini"
     return "\n".join([*lines, "", verdict])
-
-
-def listed(names: Sequence[str]) -> str:
-    """List the first names, and the number of further ones."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
 
 
 def space(root: Path = Path(".")) -> Finding:
@@ -164,9 +158,13 @@ def packages(lock: Path = LOCK) -> Finding:
         elif installed.partition("+")[0] != version.partition("+")[0]:
             other.append(f"{name} {installed} (pinned {version})")
     if absent:
-        return Finding("packages", "missing", f"{len(absent)} of {len(pinned)} absent: {listed(absent)}", INSTALL)
+        return Finding(
+            "packages", "missing", f"{len(absent)} of {len(pinned)} absent: {first_names(absent, SHOWN)}", INSTALL
+        )
     if other:
-        return Finding("packages", "optional", f"{len(other)} of {len(pinned)} differ: {listed(other)}", INSTALL)
+        return Finding(
+            "packages", "optional", f"{len(other)} of {len(pinned)} differ: {first_names(other, SHOWN)}", INSTALL
+        )
     return Finding("packages", "ok", f"{len(pinned)} as pinned in {lock.name}")
 
 

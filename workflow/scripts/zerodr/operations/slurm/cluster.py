@@ -95,16 +95,6 @@ class Submitting:
     partition_file: bool = False
 
 
-def default_scale(default_resources: Iterable[str] | None) -> str:
-    """Choose the scale of a configuration that names none: `paper` where jobs go to Slurm, else `mini`.
-
-    Args:
-        default_resources: names of Snakemake's default resources. A profile that submits to Slurm has some that begin
-            with `slurm_`; they are known in a dry run and in submitted jobs too, whatever `--config` words are given.
-    """
-    return "paper" if any(name.startswith("slurm_") for name in default_resources or ()) else "mini"
-
-
 def submitting(settings: Any) -> Submitting:
     """Read the plugin's settings and the environment, as the plugin does."""
     file = settings.partition_config or os.environ.get("SNAKEMAKE_SLURM_PARTITIONS")
