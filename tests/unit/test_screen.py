@@ -64,7 +64,7 @@ def test_running_jobs_count_up_to_their_estimate(clock):
     job = screen.Running("finetune", "", 0.0, 30.0)
     assert progress.seconds_left([job], 0.0) is None
     assert progress.seconds_left([job], 20.0) == pytest.approx(20.0)
-    assert progress.seconds_left([job], 60.0) == pytest.approx(10.0 * 60 / 30)
+    assert progress.seconds_left([job], 60.0) == pytest.approx((40 - 24) * 60 / 24), "a fifth of it is left"
 
 
 def test_on_this_machine_fast_small_jobs_do_not_make_the_long_ones_short(clock):
@@ -84,10 +84,21 @@ def test_a_running_job_that_tells_a_longer_time_counts_with_it(clock, tmp_path):
     log.write_text("10:00:00 [finetune dpr] train: 2/6 steps, 0.0/s, 9:59:59 left\n" + 500 * "x" + "\n")
     with log.open("a") as lines:
         lines.write("10:05:00 [finetune dpr] train: 3/9 steps, 0.0/s, 10:00 left, loss 2\nstep 3\n")
-    assert progress.seconds_left([job], 300.0) == pytest.approx(1200)
-    assert progress.seconds_left([job], 700.0) == pytest.approx(1200), "past its estimate"
+    assert progress.seconds_left([job], 300.0) == pytest.approx(1200 - 200 + 200), "a third of it is done"
+    done = 600 * 700 / 1300
+    assert progress.seconds_left([job], 700.0) == pytest.approx((1200 - done) * 1000 / (done + 300)), "all are slower"
     progress.finish(1)
     assert progress.seconds_left([], 1300.0) == pytest.approx(600 * 1600 / 900), "it took twice its estimate"
+
+
+def test_a_run_that_takes_longer_than_estimated_says_so_while_its_long_job_runs(clock):
+    """A training estimated as 10 minutes takes 35, without a line in its log: the time left does not stand still."""
+    progress = screen.Progress({1: 600.0, 2: 300.0}, here=True)
+    job = screen.Running("finetune", "", 0.0, 600.0)
+    left = [progress.seconds_left([job], minutes * 60.0) for minutes in (5, 10, 20, 30)]
+    assert left[0] == pytest.approx(600) and left[1:] == sorted(left[1:])
+    ends = [minutes * 60 + seconds for minutes, seconds in zip((5, 10, 20, 30), left, strict=True)]
+    assert ends == sorted(ends) and ends[3] > 40 * 60
 
 
 def test_the_first_short_part_of_a_running_job_does_not_make_it_short(clock, tmp_path):

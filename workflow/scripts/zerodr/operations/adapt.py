@@ -34,7 +34,6 @@ HELD_OUT, QUESTIONS = 300, 100
 ENGLISH = "en"  # the language of the examples that the writer of questions is shown
 TO_JUDGE = "to_judge.tsv"
 UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
-MODEL_RULES = ("import_model", "init_model", "finetune", "pretrain", "export_adapted")
 MINILM = Network(384, 6, 12, 30522)  # USUAL's, for models whose folder is not here yet
 Report = Callable[[str], None]
 Words = list[str]
@@ -167,10 +166,8 @@ def choose(request: Request, plan: Plan, target: str, words: Words, name: str) -
     jobs = planned_jobs(target, [*words, f"candidates=[{','.join(every)}]"], plan)
     estimates = costs(jobs, estimates_of(plan), START_S if "slurm" in request.profile else START_HERE_S)
     needs = {one: needed(jobs, measures(plan, one, name)) for one in every}
-    final = [
-        n for n, job in enumerate(jobs) if job.rule in ("judge_adaptation", "export_adapted", "build_adapted_page")
-    ]
-    done = set(final).union(*(needs[one] for one in chosen))
+    common = set(range(len(jobs))).difference(*needs.values())  # jobs of all candidates, after their measures
+    done = common.union(*(needs[one] for one in chosen))
 
     def total(numbers: set[int]) -> float:
         return sum(estimates.seconds[n] for n in numbers)
@@ -255,10 +252,10 @@ def announce(plan: Plan, name: str, choice: Choice, request: Request) -> list[st
 
 def model_bytes(job: Job, plan: Plan) -> int:
     """Estimate the bytes of a model that a job writes."""
-    if job.rule not in MODEL_RULES:
+    if job.facts.writes != "model":
         return 0
     model, scope = job.wildcards.get("model", ""), job.wildcards.get("scope", SCOPE)
-    if job.rule == "init_model":
+    if job.facts.kind == "init":
         model += f"@{INIT}"
     return FLOAT_BYTES * ((known_network(plan, model, scope) if model else None) or MINILM).parameters
 

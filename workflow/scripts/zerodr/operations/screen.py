@@ -37,6 +37,7 @@ NOISE = (
 )
 FAILED_RUN = re.compile(rf"^Complete log|{re.escape(FAILED)}")
 BEAT_S, STATUS_S = 60.0, 1.0  # between lines without a terminal; between changes of a terminal's last line
+LATE = 1.25  # a job past its estimate is expected to take this many times what it took already
 TRUST_S = 300.0  # on this machine, estimates count as much as so many seconds of seen work
 CLEAR = "\r\x1b[2K"
 
@@ -57,10 +58,12 @@ class Running:
     since: float
     expected: float
 
-    def seconds(self, now: float) -> float:
-        """Seconds that it takes: as estimated, or longer where its own log tells so."""
+    def share(self, now: float) -> float:
+        """Share of it that is done: by its estimate, or less where its own log or the time it took says so."""
+        taken = now - self.since
         left = time_left(Path(self.log)) if self.log else None
-        return self.expected if left is None else max(self.expected, now - self.since + left)
+        whole = max(self.expected, taken + left) if left is not None else max(self.expected, LATE * taken)
+        return taken / whole if whole > 0 else 0.0
 
 
 class Progress:
@@ -85,15 +88,12 @@ class Progress:
         """Estimate the time left from the rate up to now; None before anything is known.
 
         Small jobs run first and say little of the long ones: on this machine the estimates count, too. A running job
-        that tells in its log that it will take longer than estimated counts with what it tells.
+        that takes longer than estimated makes the rate of all: the jobs after it count in proportion.
         """
-        whole = [job.seconds(now) for job in running]
-        under_way = sum(min(now - job.since, seconds) for job, seconds in zip(running, whole, strict=True))
-        longer = sum(whole) - sum(job.expected for job in running)
-        total, done = sum(self.expected.values()) + longer, self.done + under_way
+        done = self.done + sum(job.expected * job.share(now) for job in running)
         if done <= 0 or now - self.start < STATUS_S:
             return None
-        return (total - done) * (now - self.start + self.trust) / (done + self.trust)
+        return (sum(self.expected.values()) - done) * (now - self.start + self.trust) / (done + self.trust)
 
     def shown(self, running: list[Running], now: float) -> str:
         """Format it: `[12 of 62, about 14 min left]`."""

@@ -20,7 +20,7 @@ from zerodr.config.registry import Collection
 from zerodr.config.speeds import Speeds, read_speeds
 from zerodr.operations.estimate.jobs import Job, job_for
 from zerodr.operations.estimate.schedule import longest_path, makespan
-from zerodr.operations.estimate.work import TRAINING, memory_mib, reckon, settings_of
+from zerodr.operations.estimate.work import memory_mib, reckon, settings_of
 from zerodr.plan import Plan
 from zerodr.plan.resources import millions, need, read_collection
 from zerodr.plan.rules import RULES, facts_of
@@ -97,11 +97,11 @@ class Estimates:
 
         A training is reckoned from its work where no training of its model is finished: others read other texts a step.
         """
-        if _is_light(job):
+        if job.facts.light:
             return 0.0, True
         units, model = units_of(job, self.plan), job.wildcards.get("model", "")
         past = [done for done in self.past.get(job.rule, []) if units <= SIMILAR * done.units or not done.units]
-        alike = job.rule not in TRAINING or any(done.model == model for done in past)
+        alike = not job.facts.trains or any(done.model == model for done in past)
         if past and alike:
             return (estimate(past, model, units) or 0.0) / _devices(job, self.plan), True
         known = reckon(job, self.plan, self.speeds, units)
@@ -110,9 +110,16 @@ class Estimates:
         return known, False
 
     def minutes(self, rule: str, wildcards: Any) -> int | None:
-        """Minutes that a job asks a scheduler for; None when its time is unknown."""
-        known, finished = self.seconds(job_for(rule, wildcards))
-        return None if known is None else self.speeds.limits.minutes(START_S + known, finished)
+        """Minutes that a job asks a scheduler for; None when its time is unknown.
+
+        A rate says little where a job names no collection, and so no size: such a job asks for no less than its rule.
+        """
+        job = job_for(rule, wildcards)
+        known, finished = self.seconds(job)
+        if known is None:
+            return None
+        sized = finished or job.facts.trains or read_collection(wildcards)
+        return max(self.speeds.limits.minutes(START_S + known, finished), 0 if sized else need(rule).base_minutes)
 
     def mib(self, rule: str, wildcards: Any) -> int | None:
         """MiB that a job asks a scheduler for; None when its rule and the size of its collection decide."""
@@ -125,12 +132,8 @@ def estimates_of(plan: Plan) -> Estimates:
     return made if isinstance(made, Estimates) else Estimates(plan)
 
 
-def _is_light(job: Job) -> bool:
-    return job.rule not in RULES or RULES[job.rule].need is None
-
-
 def _devices(job: Job, plan: Plan) -> int:
-    return max(1, plan.machines.gpus(job.rule)) if job.rule in TRAINING else 1
+    return max(1, plan.machines.gpus(job.rule)) if job.facts.trains else 1
 
 
 def costs(jobs: list[Job], estimates: Estimates, start: float = START_S) -> Costs:
@@ -148,20 +151,18 @@ def costs(jobs: list[Job], estimates: Estimates, start: float = START_S) -> Cost
     spans = {farm: makespan(seconds, gpus, before, farm) for farm in FARMS if 0 < most <= farm}
     hours = sum(s * g for s, g in zip(seconds, gpus, strict=True)) / HOUR_S
     limits = [limit(job, plan) for job in jobs]
-    light = sum(_is_light(job) for job in jobs)
+    light = sum(job.facts.light for job in jobs)
     return Costs(seconds, hours, limits, unknown, reckoned, light, longest_path(seconds, before), spans, most, start)
 
 
 def limit(job: Job, plan: Plan) -> float:
-    """Return the time limit of a job in seconds, by its rule; 0 for the rule `all`."""
-    if job.rule == "all":
-        return 0.0
-    return 60.0 * plan.machines.minutes(job.rule)(job.asked)
+    """Return the time limit of a job in seconds; 0 for the rule `all`, which runs nothing."""
+    return 60.0 * plan.machines.minutes(job.rule)(job.asked) if job.rule in RULES else 0.0
 
 
 def units_of(job: Job, plan: Plan) -> float:
     """Return the size of a planned job in units of work."""
-    if job.rule in TRAINING:
+    if job.facts.trains:
         return _learned(settings_of(plan, job))
     row = plan.bench.collections.get(read_collection(job.asked))
     split = job.wildcards.get("split", "")
@@ -188,12 +189,11 @@ def history(plan: Plan, folder: Path) -> dict[str, list[Past]]:
         if record["spec_digest"] in seen or not _same_device(record, plan):
             continue
         seen.add(record["spec_digest"])
-        if rule in TRAINING:
-            units = _learned(params)
+        job, devices = Job(rule, record["wildcards"]), 1
+        if job.facts.trains:
+            units, devices = _learned(params), max(1, int(params.get("gpus", 0)))
         else:
-            row = plan.bench.collections.get(read_collection(Job(rule, record["wildcards"]).asked))
-            units = _done(row, rule, record)
-        devices = max(1, int(params.get("gpus", 0))) if rule in TRAINING else 1
+            units = _done(plan.bench.collections.get(read_collection(job.asked)), rule, record)
         past[rule].append(Past(record["wildcards"].get("model", ""), units, float(record["seconds"]) * devices))
     return past
 

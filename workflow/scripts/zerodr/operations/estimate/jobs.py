@@ -11,6 +11,7 @@ from typing import Any
 from zerodr.artifacts.guard import OURS, plainly
 from zerodr.errors import ConfigError
 from zerodr.plan import Plan
+from zerodr.plan.rules import Rule, facts_of
 from zerodr.plan.targets import is_target, nearest_target
 
 CHECKSUM_BYTES = 10**8  # as the profiles have it
@@ -25,6 +26,11 @@ class Job:
     wildcards: dict[str, str]
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+
+    @property
+    def facts(self) -> Rule:
+        """Facts of its rule."""
+        return facts_of(self.rule)
 
     @property
     def asked(self) -> Any:

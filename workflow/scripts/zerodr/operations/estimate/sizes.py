@@ -14,8 +14,7 @@ from zerodr.plan.collections import archive_row
 from zerodr.plan.memory import FLOAT_BYTES
 
 MOST_SHARDS = 8
-EMBEDDING = ("embed_corpus", "embed_queries", "embed_memory", "embed_memory_queries", "embed_fused_queries")
-TEXT = ("normalize_collection", "normalize_corpus", "index_bm25")
+TEXT = ("collection", "index")  # what rules write that is as large as a collection's texts
 UNPACKED = 2  # estimated size of a normalised collection, or of its index, in units of its archive
 DOCUMENT_BYTES = 1000  # estimate for a document in a normalised collection or an index; BEIR's small ones: 500 to 1,400
 
@@ -51,17 +50,17 @@ class Sizes:
 
 def sizes_of(jobs: list[Job], plan: Plan) -> Sizes:
     """Estimate the sizes of the jobs' downloads and outputs."""
-    archives = [job.wildcards["archive"] for job in jobs if job.rule == "fetch_archive"]
-    embeds = [job.wildcards for job in jobs if job.rule in EMBEDDING]
+    archives = [job.wildcards["archive"] for job in jobs if job.facts.writes == "archive"]
+    embeds = [job.wildcards for job in jobs if job.facts.embeds]
     scopes = {wc["model"]: wc["scope"] for wc in embeds}
     networks = {name: known_network(plan, name, scope) for name, scope in scopes.items()}
     widths = {name: (network or BERT_BASE).width for name, network in networks.items()}
     embedded, text, largest = Counter[str](), 0, dict[str, tuple[int, int]]()
     for job in jobs:
         written = output_bytes(plan, job, widths)
-        if job.rule in EMBEDDING:
+        if job.facts.embeds:
             embedded[job.wildcards["model"]] += written
-        text += written if job.rule in TEXT else 0
+        text += written if job.facts.writes in TEXT else 0
         memory, disk = largest.get(job.rule, (0, 0))
         largest[job.rule] = max(memory, plan.machines.memory_mib(job.rule)(job.asked)), max(disk, written)
     corpus = Counter(f"{_model_of(wc)}/{wc['collection']}" for wc in embeds if "shard" in wc)
@@ -81,11 +80,11 @@ def sizes_of(jobs: list[Job], plan: Plan) -> Sizes:
 
 def output_bytes(plan: Plan, job: Job, widths: Mapping[str, int]) -> int:
     """Estimate the bytes that a job writes: archives, collections, indexes, embeddings; 0 for other jobs."""
-    if job.rule == "fetch_archive":
+    if job.facts.writes == "archive":
         return archive_row(plan, job.wildcards["archive"]).archive_bytes or 0
-    if job.rule in EMBEDDING:
+    if job.facts.embeds:
         return text_rows(plan, job.wildcards) * widths[job.wildcards["model"]] * FLOAT_BYTES
-    if job.rule in TEXT:
+    if job.facts.writes in TEXT:
         row = plan.collection(job.wildcards["collection"])
         by_archive = [UNPACKED * row.archive_bytes] if row.archive_bytes else []
         by_documents = [DOCUMENT_BYTES * row.planned_documents] if row.planned_documents else []

@@ -4,6 +4,8 @@ import json
 import math
 import os
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from zerodr.config.families import PACKAGE
@@ -12,17 +14,16 @@ from zerodr.config.stages import FinetuneStage, PretrainStage
 from zerodr.config.training import InitSettings, PairSettings
 from zerodr.operations.estimate.jobs import Job
 from zerodr.operations.estimate.networks import network_of
-from zerodr.operations.estimate.sizes import EMBEDDING, text_rows
+from zerodr.operations.estimate.sizes import text_rows
 from zerodr.plan import Plan
 from zerodr.plan.lines import SCOPE, Link, link_of
 from zerodr.plan.memory import LAYER_WEIGHTS, Batch, Data, mining_mib, training_mib
 from zerodr.plan.resources import need
+from zerodr.plan.rules import RULES
 
 FORWARD, BACKWARD = 2, 4  # operations a parameter and token
-TRAINING = ("finetune", "pretrain", "train_main", "train_augmenter")
 TWO_VIEWS = ("ict", "simcse")  # pretraining objectives that make two texts of a document that is not cut, too
 TRAINED = "trained"  # kind of the methods that train
-RULES_OF_STAGES = ((FinetuneStage, "finetune"), (PretrainStage, "pretrain"))
 ADDED = 1.5  # texts of a step that a paper adds something to, in units of the others: assumed
 HEADED = ("coco", "condenser", "tsdae")  # those with layers of their own
 PREDICTIONS = {"mlm": 1.0, "coco": 2.0, "condenser": 2.0}  # of a masked token: by the last layer, by Condenser's head
@@ -67,11 +68,11 @@ def reckon(job: Job, plan: Plan, speeds: Speeds, units: float) -> float | None:
     if job.rule in speeds.jobs:
         base, slope = speeds.jobs[job.rule]
         return base + slope * units + speeds.question_seconds * questions
-    if job.rule in EMBEDDING:
+    if job.facts.embeds:
         settings, side = settings_of(plan, job), "document" if "shard" in job.wildcards else "query"
         tokens = text_rows(plan, job.wildcards) * _tokens(speeds, side, settings.get(f"{side}_tokens"))
         return _seconds(job, plan, speeds, tokens, "encode", settings.get("precision", "fp32"))
-    if job.rule in TRAINING:
+    if job.facts.trains:
         stage = settings_of(plan, job)["settings"]
         training = stage["training"]
         tokens = training["steps"] * training["batch_queries"] * _tokens_of_sample(job, plan, speeds, stage)
@@ -79,7 +80,7 @@ def reckon(job: Job, plan: Plan, speeds: Speeds, units: float) -> float | None:
             texts = words["texts"] or training["batch_queries"]
             tokens += training["steps"] * texts * _tokens(speeds, "document", words["max_tokens"])
         return _seconds(job, plan, speeds, tokens, "train", training["precision"])
-    if job.rule == "score_pairs":
+    if job.facts.time == "pairs":
         return _seconds_of_pairs(job, plan, speeds)
     return None
 
@@ -101,19 +102,16 @@ def _seconds_of_pairs(job: Job, plan: Plan, speeds: Speeds) -> float | None:
 
 def _questions(job: Job, plan: Plan) -> int | None:
     """Count the questions that a language model of a package writes in a job; None: another model does."""
-    if job.rule not in ("generate_queries", "hold_out_items"):
-        return 0
-    settings = settings_of(plan, job)
+    settings = settings_of(plan, job) if job.facts.questions else {}
     writer = settings.get("writer")
     if writer is None:
         return 0
-    count: int = settings["questions"] if job.rule == "hold_out_items" else settings["count"]
-    return count if writer["model"].startswith(PACKAGE) else None
+    return int(settings[job.facts.questions]) if writer["model"].startswith(PACKAGE) else None
 
 
 def _tokens_of_sample(job: Job, plan: Plan, speeds: Speeds, stage: dict[str, Any]) -> int:
     objective, usual = stage["objective"], speeds.text_tokens
-    if job.rule == "pretrain":
+    if job.facts.kind == "pretrain":
         return views(plan, link_of(job.asked)) * _tokens(speeds, "document", objective["max_tokens"])
     encoder, documents = plan.chains.encoder(job.wildcards["model"]), 1 + objective.get("negatives_per_query", 0)
     if isinstance(encoder, InitSettings):
@@ -130,11 +128,19 @@ def _tokens(speeds: Speeds, side: str, limit: int | None) -> int:
     return min(usual, limit) if limit else usual
 
 
+@cache
+def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """Return the flags of this machine's processor, such as `avx2`; none where the system does not list them."""
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    return frozenset(next((line for line in lines if line.startswith("flags")), "").partition(":")[2].split())
+
+
 def _seconds(job: Job, plan: Plan, speeds: Speeds, tokens: float, work: Any, precision: str) -> float:
     """Seconds in which the GPUs of a job, or the cores that it may use here, read tokens."""
     network = network_of(plan, job.wildcards["model"], job.wildcards["scope"])
     gpus, cores = plan.machines.gpus(job.rule), min(need(job.rule).threads, os.cpu_count() or 1)
-    rate = gpus * speeds.gpu.rate(work, precision) if gpus else cores * speeds.cpu_core.rate(work, precision)
+    device = speeds.gpu if gpus else speeds.core(processor_flags())
+    rate = (gpus or cores) * device.rate(work, precision)
     operations = FORWARD + (BACKWARD if work == "train" else 0)
     return operations * tokens * LAYER_WEIGHTS * network.layers * network.width**2 / rate
 
@@ -142,10 +148,10 @@ def _seconds(job: Job, plan: Plan, speeds: Speeds, tokens: float, work: Any, pre
 # ---- memory ----------------------------------------------------------------------------------------------------
 def memory_mib(job: Job, plan: Plan) -> int | None:
     """Compute the MiB that a job asks for; None for rules whose memory does not follow from their work."""
-    if job.rule not in ("finetune", "pretrain", "mine_negatives"):
+    if job.facts.memory == "request":
         return None
     link = link_of(job.asked)
-    if job.rule == "mine_negatives":
+    if job.facts.memory == "mining":
         return mining_mib(_mined(plan, link))
     stage, machines, network = (
         settings_of(plan, job)["settings"],
@@ -154,7 +160,7 @@ def memory_mib(job: Job, plan: Plan) -> int | None:
     )
     processes, training = machines.processes(job.rule), stage["training"]
     share = -(-int(training["batch_queries"]) // (int(training["accumulation"]) * processes * machines.nodes(job.rule)))
-    if job.rule == "pretrain":
+    if job.facts.kind == "pretrain":
         heads = stage["objective"].get("head_layers", 0) if stage["objective"]["name"] in HEADED else 0
         network = network._replace(layers=network.layers + heads)
         batch = _pretraining_batch(stage, views(plan, link) * share)
@@ -207,11 +213,12 @@ def _documents(plan: Plan, names: list[str]) -> float:
 
 def largest_training(plan: Plan) -> int:
     """Compute the most MiB that a training of the main table's rows asks for; 0 where none is trained."""
-    largest = 0
+    trained, largest = [name for name, facts in RULES.items() if facts.memory == "training"], 0
+    trainings = {name: PretrainStage if RULES[name].kind == "pretrain" else FinetuneStage for name in trained}
     for method in (method for method in plan.methods if plan.method(method).kind == TRAINED):
         recipe = method.partition("@")[0]
         for name, stage in plan.chains.trained(recipe).chain.items():
-            rule = next((rule for kind, rule in RULES_OF_STAGES if isinstance(stage, kind)), "")
+            rule = next((rule for rule, stages in trainings.items() if isinstance(stage, stages)), "")
             scope = plan.columns[0].name if plan.columns and stage.scope != SCOPE else SCOPE
             largest = max(largest, memory_mib(Job(rule, {"model": recipe, "scope": scope, "stage": name}), plan) or 0)
     return largest
