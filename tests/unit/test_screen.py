@@ -60,7 +60,7 @@ def test_a_finished_job_is_a_line_with_progress_time_left_and_its_own_time(clock
 
 
 def test_running_jobs_count_up_to_their_estimate(clock):
-    progress = screen.Progress({1: 10.0, 2: 30.0})
+    progress = screen.RunProgress({1: 10.0, 2: 30.0})
     job = screen.Running("finetune", "", 0.0, 30.0)
     assert progress.seconds_left([job], 0.0) is None
     assert progress.seconds_left([job], 20.0) == pytest.approx(20.0)
@@ -68,7 +68,7 @@ def test_running_jobs_count_up_to_their_estimate(clock):
 
 
 def test_on_this_machine_fast_small_jobs_do_not_make_the_long_ones_short(clock):
-    progress = screen.Progress({1: 10.0, 2: 3000.0}, here=True)
+    progress = screen.RunProgress({1: 10.0, 2: 3000.0}, here=True)
     clock.seconds = 1.0
     progress.finish(1)
     assert progress.seconds_left([], 1.0) == pytest.approx(3000 * 301 / 310)  # by the first job's rate alone: 300 s
@@ -78,7 +78,7 @@ def test_on_this_machine_fast_small_jobs_do_not_make_the_long_ones_short(clock):
 
 def test_a_running_job_that_tells_a_longer_time_counts_with_it(clock, tmp_path):
     log = tmp_path / "finetune.log"
-    progress = screen.Progress({1: 600.0, 2: 600.0}, here=True)
+    progress = screen.RunProgress({1: 600.0, 2: 600.0}, here=True)
     job = screen.Running("finetune", str(log), 0.0, 600.0)
     assert progress.seconds_left([job], 300.0) == pytest.approx(900), "no log yet"
     log.write_text("10:00:00 [finetune dpr] train: 2/6 steps, 0.0/s, 9:59:59 left\n" + 500 * "x" + "\n")
@@ -93,7 +93,7 @@ def test_a_running_job_that_tells_a_longer_time_counts_with_it(clock, tmp_path):
 
 def test_a_run_that_takes_longer_than_estimated_says_so_while_its_long_job_runs(clock):
     """A training estimated as 10 minutes takes 35, without a line in its log: the time left does not stand still."""
-    progress = screen.Progress({1: 600.0, 2: 300.0}, here=True)
+    progress = screen.RunProgress({1: 600.0, 2: 300.0}, here=True)
     job = screen.Running("finetune", "", 0.0, 600.0)
     left = [progress.seconds_left([job], minutes * 60.0) for minutes in (5, 10, 20, 30)]
     assert left[0] == pytest.approx(600) and left[1:] == sorted(left[1:])
@@ -105,7 +105,7 @@ def test_the_first_short_part_of_a_running_job_does_not_make_it_short(clock, tmp
     log = tmp_path / "finetune.log"
     log.write_text("10:00:00 [finetune dpr] rank scifact: 7/9 queries, 9.0/s, 0:01 left\n")
     job = screen.Running("finetune", str(log), 0.0, 600.0)
-    assert screen.Progress({1: 600.0}, here=True).seconds_left([job], 100.0) == pytest.approx(500)
+    assert screen.RunProgress({1: 600.0}, here=True).seconds_left([job], 100.0) == pytest.approx(500)
 
 
 def test_noise_is_left_out_and_messages_come_once(clock):

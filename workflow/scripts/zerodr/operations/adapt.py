@@ -40,7 +40,7 @@ Words = list[str]
 
 
 @dataclass(frozen=True)
-class Request:
+class AdaptRequest:
     """A user's wish.
 
     Attributes:
@@ -63,7 +63,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Candidates:
     """Candidates with the estimated seconds of what is still to do for them, in all and for each left out."""
 
     candidates: list[str]
@@ -85,7 +85,7 @@ def seconds_of(text: str) -> float:
     return float(match[1]) * UNITS[match[2] or "m"]
 
 
-def adapt(request: Request, plan_of: Callable[[Words], Plan], report: Report) -> int:
+def adapt(request: AdaptRequest, plan_of: Callable[[Words], Plan], report: Report) -> int:
     """Plan, tell what will be done, run it, and show the answer; return the exit status.
 
     Args:
@@ -110,7 +110,7 @@ def adapt(request: Request, plan_of: Callable[[Words], Plan], report: Report) ->
     return status
 
 
-def prepare(request: Request, plan_of: Callable[[Words], Plan]) -> tuple[Words, str]:
+def prepare(request: AdaptRequest, plan_of: Callable[[Words], Plan]) -> tuple[Words, str]:
     """Return the words of the configuration, and the name of the folder's collection."""
     sized = any(word.startswith("scale=") for word in request.config)
     words = [f"byo={request.folder}", *([] if sized else [f"scale={ADAPTING}"]), *request.config]
@@ -152,7 +152,7 @@ def gpus_here() -> int:
 
 
 # ---- candidates within a budget --------------------------------------------------------------------------------
-def choose(request: Request, plan: Plan, target: str, words: Words, name: str) -> Choice:
+def choose(request: AdaptRequest, plan: Plan, target: str, words: Words, name: str) -> Candidates:
     """Choose candidates: all that learn nothing, then those that learn, in their order, while the budget lasts.
 
     Raises:
@@ -179,7 +179,9 @@ def choose(request: Request, plan: Plan, target: str, words: Words, name: str) -
             continue
         chosen.append(one)
         done |= needs[one]
-    return Choice(chosen, total(done), left_out, [jobs[n] for n in sorted(done)], len(done & set(estimates.unknown)))
+    return Candidates(
+        chosen, total(done), left_out, [jobs[n] for n in sorted(done)], len(done & set(estimates.unknown))
+    )
 
 
 def named(method: str, plan: Plan) -> list[str]:
@@ -220,7 +222,7 @@ def needed(jobs: Sequence[Job], files: Sequence[str]) -> set[int]:
 
 
 # ---- what the user sees ----------------------------------------------------------------------------------------
-def announce(plan: Plan, name: str, choice: Choice, request: Request) -> list[str]:
+def announce(plan: Plan, name: str, choice: Candidates, request: AdaptRequest) -> list[str]:
     """Report what will be done, how long it is estimated to take, and what it writes."""
     row, labels = plan.collection(name), {one: plan.method(one).label for one in choice.candidates}
     judge = f"judgements of split {row.evaluation_split}" if row.evaluation_split else ""

@@ -194,7 +194,7 @@ def adapt(
     config: Words = None,
 ) -> None:
     """Adapt a retriever to each folder of documents, with or without judgements, and say whether that helped."""
-    from zerodr.operations.adapt import Request, gpus_here, seconds_of
+    from zerodr.operations.adapt import AdaptRequest, gpus_here, seconds_of
     from zerodr.operations.adapt import adapt as run
 
     chosen = profile or f"config/profiles/{'local' if gpus_here() else 'mini'}"
@@ -207,7 +207,7 @@ def adapt(
     for folder in folders:
         at = (CALLED_IN[0] / folder.expanduser()).resolve()
         path = os.path.relpath(at) if at.is_relative_to(Path.cwd()) else str(at)
-        request = Request(path, method, seconds_of(budget), chosen, proxies, model, words)
+        request = AdaptRequest(path, method, seconds_of(budget), chosen, proxies, model, words)
         if status := run(request, plan_of, typer.echo):
             raise typer.Exit(status)
 
@@ -248,12 +248,12 @@ def recipe(
 @app.command()
 def doctor(config: Words = None) -> None:
     """List what this machine lacks and how to provide it. Exit status 0 when the mini job can run."""
-    from zerodr.operations.doctor.bench import examine
-    from zerodr.operations.doctor.machine import render
+    from zerodr.operations.doctor import is_missing, render
+    from zerodr.operations.doctor_bench import examine_bench
 
-    findings = examine(plan_of(config or []))
+    findings = examine_bench(plan_of(config or []))
     typer.echo(render(findings))
-    raise typer.Exit(1 if any(finding.state == "missing" for finding in findings) else 0)
+    raise typer.Exit(1 if is_missing(findings) else 0)
 
 
 @app.command()

@@ -66,7 +66,7 @@ class Running:
         return taken / whole if whole > 0 else 0.0
 
 
-class Progress:
+class RunProgress:
     """Estimated work of a run: how much is done, and when the rest will be.
 
     Args:
@@ -114,14 +114,14 @@ class Screen(logging.Handler):
         super().__init__()
         self.stream, self.terminal = stream, terminal
         self.running: dict[int, Running] = {}
-        self.progress: Progress | None = None
+        self.progress: RunProgress | None = None
         self.spoken: set[str] = set()
         self.failed = False
         self.written = time.monotonic()
 
     def expect(self, expected: Mapping[int, float], here: bool = False) -> None:
         """Start to show progress, with the estimated seconds by job; `here`: jobs run on this machine."""
-        self.progress = Progress(expected, here)
+        self.progress = RunProgress(expected, here)
         threading.Thread(target=self._beat, daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:

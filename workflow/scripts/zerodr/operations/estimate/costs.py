@@ -128,8 +128,8 @@ class Estimates:
 
 def estimates_of(plan: Plan) -> Estimates:
     """Return the estimates that a plan was made with, which know finished jobs already, or new ones."""
-    made = plan.machines.estimate
-    return made if isinstance(made, Estimates) else Estimates(plan)
+    estimate = plan.machines.estimate
+    return estimate if isinstance(estimate, Estimates) else Estimates(plan)
 
 
 def _devices(job: Job, plan: Plan) -> int:

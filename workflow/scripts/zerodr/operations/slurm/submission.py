@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from zerodr.errors import MachineError, ZerodrError
-from zerodr.operations.slurm.cluster import PROFILE, Request, ask_slurm, check_fit, last_line, read_partitions
+from zerodr.operations.slurm.cluster import PROFILE, JobRequest, ask_slurm, check_fit, last_line, read_partitions
 
 PROBE_S = 10
 LONGEST_POLL_S = 180
 SHARED_TYPES = ("nfs", "lustre", "gpfs", "beegfs", "ceph", "gluster", "smb", "cifs", "orangefs", "panfs", "wekafs")
 
 
-def refusal(requests: Iterable[Request], folder: Path, status_command: str) -> str:
+def refusal(requests: Iterable[JobRequest], folder: Path, status_command: str) -> str:
     """Return the reason against submitting as one message; empty without any."""
     try:
         check_cluster(requests, folder)
@@ -27,7 +27,7 @@ def refusal(requests: Iterable[Request], folder: Path, status_command: str) -> s
     return ""
 
 
-def check_cluster(requests: Iterable[Request], folder: Path) -> None:
+def check_cluster(requests: Iterable[JobRequest], folder: Path) -> None:
     """Check everything that can be known before a job is submitted.
 
     Args:
@@ -64,7 +64,7 @@ def check_memory_of_jobs(least_s: int = LONGEST_POLL_S) -> None:
 
 # snakemake-executor-plugin-slurm issues 320 and 341: the plugin tests the account alone, without partition and
 # options, and stops the run at the first refusal.
-def check_permission(request: Request) -> None:
+def check_permission(request: JobRequest) -> None:
     """Check that Slurm accepts a small job with the request's options (`sbatch --test-only` submits nothing).
 
     For a job whose partition is chosen at submission, only the account is checked.
@@ -88,7 +88,7 @@ def check_permission(request: Request) -> None:
         raise MachineError(where, problem, f"{step}; your accounts: {', '.join(known) or 'none'}")
 
 
-def _accounts_of(request: Request) -> list[str]:
+def _accounts_of(request: JobRequest) -> list[str]:
     return [name for name in re.split(r"[,\s]+", request.account) if name]
 
 
@@ -102,13 +102,13 @@ def accounts() -> list[str]:
     return sorted(set(done.stdout.split())) if done.returncode == 0 else []
 
 
-def _where(request: Request) -> list[str]:
+def _where(request: JobRequest) -> list[str]:
     partition = [f"--partition={request.partition}"] if request.partition else []
     return [*partition, *(f"--account={name}" for name in _accounts_of(request)[:1]), *request.queue]
 
 
 # No issue known: the plugin's jobs fail one by one where nodes do not see the checkout.
-def check_shared(folder: Path, request: Request) -> None:
+def check_shared(folder: Path, request: JobRequest) -> None:
     """Check that compute nodes see the checkout and its results folder, which may link to another file system.
 
     Both file systems decide, else a probe on one node if one is free now. Without a free node, a warning says that it
