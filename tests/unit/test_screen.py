@@ -124,6 +124,12 @@ def test_a_failed_job_names_its_log_and_the_end_is_left_to_the_errors(clock):
     assert [line.partition(" ")[2] for line in lines] == ["failed: finetune dpr (log: results/logs/finetune.log)"]
 
 
+def test_a_job_that_ends_with_a_stopped_run_has_not_failed(clock):
+    stop = record("Terminating processes on user request, this might take some time.", logging.WARNING)
+    failed = record(level=logging.ERROR, event="job_error", jobid=1, rule_name="finetune", log=[])
+    assert shown(started(1, "finetune", model="dpr"), stop, failed) == [stop.msg]
+
+
 def test_silence_is_broken_after_a_minute(clock):
     stream = io.StringIO()
     handler = screen.Screen(stream, False)

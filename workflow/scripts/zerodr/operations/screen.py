@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zerodr.artifacts.guard import FAILED
+from zerodr.artifacts.guard import FAILED, ON_REQUEST
 from zerodr.artifacts.progress import time_left
 from zerodr.config.quantities import counted, duration, first_names
 
@@ -116,7 +116,7 @@ class Screen(logging.Handler):
         self.running: dict[int, Running] = {}
         self.progress: RunProgress | None = None
         self.spoken: set[str] = set()
-        self.failed = False
+        self.failed = self.stopped = False
         self.written = time.monotonic()
 
     def expect(self, expected: Mapping[int, float], here: bool = False) -> None:
@@ -135,6 +135,7 @@ class Screen(logging.Handler):
 
     def _message(self, record: logging.LogRecord) -> str:
         text = str(record.msg or "").strip()
+        self.stopped |= ON_REQUEST in text
         if not text or text.startswith(NOISE) or text in self.spoken or (self.failed and FAILED_RUN.search(text)):
             return ""  # the errors of the stages are repeated last
         self.spoken.add(text)
@@ -160,8 +161,10 @@ class Screen(logging.Handler):
         return f"{time.strftime('%H:%M:%S')} {shown} {job.name}: {duration(now - job.since)}"
 
     def _on_job_error(self, record: Any) -> str:
-        self.failed = True
         job = self.running.pop(record.jobid, None)
+        if self.stopped:
+            return ""  # it was ended with the run
+        self.failed = True
         name, log = (job.name, job.log) if job else (record.rule_name, ", ".join(record.log or []))
         return f"{time.strftime('%H:%M:%S')} failed: {name}{f' (log: {log})' if log else ''}"
 

@@ -19,8 +19,7 @@ from zerodr.operations.estimate.jobs import jobs_of
 from zerodr.operations.folders import notices
 from zerodr.operations.screen import Screen
 from zerodr.operations.slurm.cluster import ceilings, request_of, submitting
-from zerodr.operations.slurm.lingering import start_again, wait_for_jobs
-from zerodr.operations.slurm.submission import refusal
+from zerodr.operations.slurm.submission import refusal, start_again, wait_for_jobs
 from zerodr.plan import Plan
 from zerodr.plan.pins import pin_refusal
 from zerodr.plan.resources import Ceiling
