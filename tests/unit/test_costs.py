@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,8 +14,10 @@ from zerodr.config.load import load_bench
 from zerodr.config.speeds import read_speeds
 from zerodr.operations.estimate import costs, work
 from zerodr.operations.estimate.costs import START_S, Estimates, Past
-from zerodr.operations.estimate.forecast import Job, parse_jobs
+from zerodr.operations.estimate.jobs import Job
+from zerodr.operations.estimate.networks import BERT_BASE
 from zerodr.plan import Plan
+from zerodr.plan.memory import Network
 
 WHERE = {"model": "dense", "scope": "shared", "collection": "other", "protocol": "standard"}
 
@@ -77,8 +80,9 @@ def test_times_add_up_along_the_longest_chain(plan, tmp_path):
 
 def test_training_and_encoding_are_reckoned_from_tokens_and_parameters(plan, monkeypatch):
     """MiniLM's shape: 12 x 6 x 384^2 parameters, 2 operations a parameter and token, 180 tokens a document."""
-    monkeypatch.setattr(work, "model_shape", lambda *_: (384, 6))
+    monkeypatch.setattr(work, "network_of", lambda *_: Network(384, 6, 12, 30522))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(work, "processor_flags", lambda: frozenset({"avx2", "avx512f", "avx512_bf16"}))
     speeds = read_speeds(Path("."))
     job = Job("embed_corpus", WHERE | {"shard": "00000-of-00300"})
     documents, forward = -(-3_000_000 // plan.shard_count("other")), 2 * 12 * 6 * 384**2
@@ -88,6 +92,7 @@ def test_training_and_encoding_are_reckoned_from_tokens_and_parameters(plan, mon
     monkeypatch.setattr(
         type(plan), "settings", lambda self, rule: lambda _: json.dumps({"settings": {"settings": stage}})
     )
+    monkeypatch.setattr(work, "views", lambda plan, link: 2)
     job = Job("pretrain", {"model": "dense", "scope": "shared", "stage": "coco"})
     assert work.reckon(job, plan, speeds, 0.0) == pytest.approx(10 * 8 * 2 * 128 * 3 * forward / 2 / 110e9)
     assert work.reckon(Job("read_units", {"annotator": "a"}), plan, speeds, 0.0) is None
@@ -97,7 +102,8 @@ def test_limits_are_a_multiple_of_the_estimate_and_have_a_floor(plan, tmp_path):
     """3 times what finished jobs took, 4 times another estimate (config/speeds.yaml)."""
     shard = WHERE | {"shard": "00000-of-00001"}
     put(tmp_path / "past", "a", "embed_corpus", 3600.0, shard, {"shards": 3})
-    estimates = Estimates(plan, tmp_path / "past")
+    plan = Plan(plan.bench, partial(Estimates, folder=tmp_path / "past"))
+    estimates = costs.estimates_of(plan)
     minutes = plan.machines.minutes("embed_corpus")
     assert minutes(SimpleNamespace(**shard)) == 181, "(3,600 s + the start) x 3"
     assert minutes(SimpleNamespace(**shard), attempt=3) == 181, "it resumes"
@@ -141,7 +147,7 @@ def test_a_finished_training_of_another_model_says_nothing(plan, tmp_path, monke
 def test_pairs_and_augmented_queries_are_reckoned(root, monkeypatch):
     """31 pairs of 200 tokens for each of MS MARCO's training queries; ten memories of 128 tokens with each query."""
     monkeypatch.chdir(root)
-    monkeypatch.setattr(work, "model_shape", lambda *_: (768, 12))
+    monkeypatch.setattr(work, "network_of", lambda *_: BERT_BASE)
     plan, speeds = Plan(load_bench(root, {"scale": "paper"})), read_speeds(root)
     forward = 2 * 12 * 12 * 768**2
     job = Job("score_pairs", {"model": "kd", "scope": "shared", "stage": "ep0"})
@@ -151,13 +157,6 @@ def test_pairs_and_augmented_queries_are_reckoned(root, monkeypatch):
     texts = 10 * (20 + 128) + 8 * min(180, plan.chains.encoder("moma-t5ance").document_tokens)
     tokens = training.steps * training.batch_queries * texts
     assert work.reckon(job, plan, speeds, 0.0) == pytest.approx(tokens * 3 * forward / 250e12)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(40, "40 s"), (89.6, "90 s"), (720, "12 min"), (12600, "3.5 h"), (777600, "9.0 days")]
-)
-def test_durations_are_readable(seconds, text):
-    assert costs.duration(seconds) == text
 
 
 def test_gpu_hours_and_schedules_of_a_scale_with_gpus(tmp_path, monkeypatch):
@@ -214,6 +213,20 @@ def test_farms_that_are_too_small_for_a_job_are_left_out(tmp_path, monkeypatch):
     assert told.spans == {} and costs.render(jobs, told).count("GPUs are too few: a job needs 128") == 2
 
 
-def test_files_of_jobs_are_read_from_a_dry_run():
-    text = "rule merge_run:\n    input: a.npy, b.npy\n    output: r.gz\n    wildcards: model=m, collection=c\n"
-    assert parse_jobs(text) == [Job("merge_run", {"model": "m", "collection": "c"}, ("a.npy", "b.npy"), ("r.gz",))]
+def test_slow_processors_are_expected_to_be_slow(tmp_path):
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor: 0\nflags\t\t: fpu avx avx2 fma\n\nprocessor: 1\nflags\t\t: fpu avx2\n")
+    assert work.processor_flags(cpuinfo) == {"fpu", "avx", "avx2", "fma"}
+    assert not work.processor_flags(tmp_path / "none")
+    speeds = read_speeds(Path(__file__).parents[2])
+    kinds = [
+        speeds.core(flags) for flags in ({"avx512f", "avx512_bf16", "avx2"}, {"avx512f", "avx2"}, {"avx2"}, {"sse"})
+    ]
+    rates = [[kind.rate(job, type) for kind in kinds] for job in ("encode", "train") for type in ("fp32", "bf16")]
+    assert all(rate == sorted(rate, reverse=True) and rate[0] > rate[2] == rate[3] for rate in rates)
+
+
+def test_the_limit_of_a_job_of_unknown_size_is_no_less_than_its_rules(plan, tmp_path):
+    plan = Plan(plan.bench, partial(Estimates, folder=tmp_path / "past"))
+    assert plan.machines.minutes("init_model")(SimpleNamespace(model="dense", scope="shared")) == 60
+    assert plan.machines.minutes("merge_run")(SimpleNamespace(**WHERE)) == 30

@@ -15,9 +15,9 @@ import pytest
 from tiny_bench import plan_of, write_config
 
 from zerodr.config.load import load_bench
-from zerodr.operations.doctor import bench as doctor
-from zerodr.operations.doctor import machine as preflight
-from zerodr.operations.doctor.machine import Finding, Scale, render, runnable
+from zerodr.operations import doctor as preflight
+from zerodr.operations import doctor_bench as doctor
+from zerodr.operations.doctor import Check, ScaleNeeds, render, runnable
 from zerodr.plan import Plan, paths
 from zerodr.retrieval import device
 
@@ -119,7 +119,7 @@ def test_memory_is_the_containers_when_that_is_less(tmp_path):
     info, limit = tmp_path / "meminfo", tmp_path / "memory.max"
     info.write_text("MemTotal:       33554432 kB\nMemFree: 1 kB\n")
     limit.write_text("max\n")
-    assert doctor.memory(info, limit) == Finding("memory", "ok", "32768 MiB")
+    assert doctor.memory(info, limit) == Check("memory", "ok", "32768 MiB")
     limit.write_text(str(2 * 2**30))
     assert doctor.memory(info, limit).state == "missing"
     limit.write_text(str(5 * 2**30))
@@ -197,7 +197,7 @@ def test_slurm_is_looked_for_on_the_path(tmp_path, monkeypatch):
     for name in ("sbatch", "squeue", "sinfo"):
         (tmp_path / name).write_text("#!/bin/sh\necho 'gpu*'\necho cpu\n")
         (tmp_path / name).chmod(0o755)
-    assert doctor.slurm() == Finding("Slurm", "ok", "partitions gpu* cpu")
+    assert doctor.slurm() == Check("Slurm", "ok", "partitions gpu* cpu")
     (tmp_path / "sinfo").write_text("#!/bin/sh\necho 'slurm_load_partitions: no controller' >&2\nexit 1\n")
     assert "no controller" in doctor.slurm().detail
     assert doctor.slurm().state == "optional"
@@ -251,9 +251,9 @@ def test_a_browser_is_optional(tmp_path, monkeypatch):
 
 
 def test_the_verdict_names_what_to_mend_first():
-    good = [Finding("disk", "ok", "much"), Finding("GPU", "optional", "none", "scale mini needs none")]
+    good = [Check("disk", "ok", "much"), Check("GPU", "optional", "none", "scale mini needs none")]
     assert render(good).endswith("nothing is missing: make mini")
-    bad = [*good, Finding("Java", "missing", "none", "install it")]
+    bad = [*good, Check("Java", "missing", "none", "install it")]
     assert render(bad).endswith("provide first: Java")
     assert "missing   Java  none  ->  install it" in render(bad)
 
@@ -261,7 +261,7 @@ def test_the_verdict_names_what_to_mend_first():
 def test_everything_is_examined_once(plan, monkeypatch):
     monkeypatch.setattr(preflight, "PATIENCE_S", 1)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    topics = [finding.topic for finding in doctor.examine(plan)]
+    topics = [finding.topic for finding in doctor.examine_bench(plan)]
     assert topics == [
         "Python",
         "packages",
@@ -319,7 +319,7 @@ def test_the_estimates_without_a_package_are_those_of_the_plan(root, monkeypatch
     ],
 )
 def test_targets_that_can_run_here(free_gib, memory, gpus, expected):
-    (told,) = runnable(free_gib * 2**30, memory, gpus, {"lab": Scale(5, 12000, True)})
+    (told,) = runnable(free_gib * 2**30, memory, gpus, {"lab": ScaleNeeds(5, 12000, True)})
     assert (told.detail, told.state) == (expected, "ok" if expected == "can run here" else "optional")
 
 

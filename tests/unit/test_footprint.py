@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
+import numpy as np
 import pytest
 
 from zerodr.config.load import load_bench
-from zerodr.operations.estimate import costs
-from zerodr.operations.estimate.footprint import Footprints, largest_training
+from zerodr.config.pretraining import Objective, PretrainSettings, SpanSettings
+from zerodr.config.stages import PretrainStage
+from zerodr.operations.estimate.costs import Estimates
+from zerodr.operations.estimate.jobs import job_for
+from zerodr.operations.estimate.work import largest_training, memory_mib, views
 from zerodr.plan import Plan
+from zerodr.plan.lines import Link
 from zerodr.plan.memory import (
     COPY_BYTES,
     HOLES,
@@ -27,6 +33,7 @@ from zerodr.plan.memory import (
     mining_mib,
     training_mib,
 )
+from zerodr.training.pretraining.views import ViewMaker
 
 MINILM = Network(384, 6, 12, 30522)
 BASE = Network(768, 12, 12, 30522)
@@ -39,7 +46,7 @@ def job(model: str, stage: str, scope: str = "shared") -> SimpleNamespace:
 
 
 def of(root: Path, rule: str, wildcards: SimpleNamespace, **config: object) -> int:
-    needed = Footprints(Plan(load_bench(root, config))).mib(rule, wildcards)
+    needed = memory_mib(job_for(rule, wildcards), Plan(load_bench(root, config)))
     assert needed is not None
     return needed
 
@@ -113,16 +120,15 @@ MEMORY_OF = ("adapt", "adapt-query")
 
 
 def test_other_rules_ask_by_their_size(root):
-    footprints = Footprints(Plan(load_bench(root, {"scale": "lab"})))
-    assert footprints.mib("embed_corpus", SimpleNamespace(model="dpr")) is None
+    plan = Plan(load_bench(root, {"scale": "lab"}))
+    assert memory_mib(job_for("embed_corpus", SimpleNamespace(model="dpr")), plan) is None
 
 
 def test_attempts_grow_from_it_and_plans_know_it(root, monkeypatch):
     monkeypatch.chdir(root)
-    plan = Plan(load_bench(root, {"scale": "paper"}))
-    memory, wildcards = plan.machines.memory_mib("finetune"), job("coco-dr", "ep0")
-    assert memory(wildcards) == 12000, "without estimates"
-    costs.Estimates(plan)
+    bench, wildcards = load_bench(root, {"scale": "paper"}), job("coco-dr", "ep0")
+    assert Plan(bench).machines.memory_mib("finetune")(wildcards) == 12000, "without estimates"
+    memory = Plan(bench, Estimates).machines.memory_mib("finetune")
     first = memory(wildcards)
     assert first == of(root, "finetune", wildcards, scale="paper") != 12000
     assert [memory(wildcards, attempt=number) for number in (2, 3, 4)] == [2 * first, 3 * first, 3 * first]
@@ -131,3 +137,19 @@ def test_attempts_grow_from_it_and_plans_know_it(root, monkeypatch):
 @pytest.mark.parametrize(("scale", "least"), [("mini", 4000), ("lab", 4500), ("paper", 12000)])
 def test_every_training_of_the_table_has_a_footprint(root, scale, least):
     assert largest_training(Plan(load_bench(root, {"scale": scale}))) >= least
+
+
+@pytest.mark.parametrize("spans", [None, SpanSettings()])
+@pytest.mark.parametrize("name", get_args(Objective))
+def test_texts_of_a_document_are_those_that_pretraining_makes(name, spans):
+    """Of a whole document one, but the two of ICT and SimCSE; of spans two (as `ViewMaker` makes them)."""
+    stage = SimpleNamespace(objective=PretrainSettings(name=name), spans=spans)
+    cut = PretrainStage.cut.fget(stage)
+    plan = SimpleNamespace(chains=SimpleNamespace(pretraining=lambda link: stage))
+    stage.cut = cut
+    documents = ["a sentence", "another one"] if cut else ["a sentence, another one"]
+    passages = SimpleNamespace(spans=lambda rows: [documents])
+    maker = SimpleNamespace(settings=stage.objective, passages=passages)
+    batch = SimpleNamespace(rows=[0], draws=np.array([[0.9, 0.9]]))
+    (texts,) = ViewMaker._texts(maker, batch)
+    assert views(plan, Link("a", "b")) == len(texts)

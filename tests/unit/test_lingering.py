@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.unit.training_helpers import alone
 
-from zerodr.operations.slurm import lingering
-from zerodr.operations.slurm.lingering import Lingering, jobs_of, parse_queue, wait_for_jobs
+from zerodr.operations.slurm import submission
+from zerodr.operations.slurm.submission import Lingering, jobs_of, parse_queue, wait_for_jobs
 
 SQUEUE = """#!/bin/sh
 echo "$*" >>asked
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "bin/squeue").write_text(SQUEUE)
     (tmp_path / "bin/squeue").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setattr(lingering, "POLL_S", 0.01)
+    monkeypatch.setattr(submission, "POLL_S", 0.01)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -66,9 +66,9 @@ def test_without_slurm_nothing_happens(monkeypatch, tmp_path):
 
 def test_ctrl_c_leaves_the_jobs(folder):
     program = (
-        "import signal; from pathlib import Path; from zerodr.operations.slurm import lingering\n"
+        "import signal; from pathlib import Path; from zerodr.operations.slurm import submission\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # which a background shell has switched off\n"
-        "lingering.POLL_S = 60.0; lingering.wait_for_jobs(Path.cwd())\n"
+        "submission.POLL_S = 60.0; submission.wait_for_jobs(Path.cwd())\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True, env=alone()) as child:
         assert "Waiting for 2 Slurm jobs" in child.stderr.readline()
@@ -80,7 +80,7 @@ def test_ctrl_c_leaves_the_jobs(folder):
 def test_the_same_command_line_starts_again(tmp_path):
     program = tmp_path / "main.py"
     program.write_text(
-        "import os, sys\nfrom zerodr.operations.slurm.lingering import start_again\n"
+        "import os, sys\nfrom zerodr.operations.slurm.submission import start_again\n"
         "sys.stdout.write(f'{sys.argv[1:]} {os.getpid()}\\n')\n"
         "if 'AGAIN' not in os.environ:\n    os.environ['AGAIN'] = '1'\n    start_again()\n"
     )

@@ -9,7 +9,7 @@ import snakemake_executor_plugin_slurm as plugin
 from snakemake.cli import get_argument_parser
 from snakemake_executor_plugin_slurm import accounts, submit_string
 
-from zerodr.operations.slurm import cluster, lingering, submission
+from zerodr.operations.slurm import cluster, submission
 
 NEWER = "a newer version does this itself: read the issue, then delete the workaround and this line"
 WORKAROUNDS = {
@@ -17,8 +17,8 @@ WORKAROUNDS = {
     submission.check_permission: "issues 320 and 341",
     submission.check_memory_of_jobs: "pull request 339",
     submission.check_shared: "No issue known",
-    lingering.wait_for_jobs: "issue 4084",
-    lingering.start_again: "issue 4084",
+    submission.wait_for_jobs: "issue 4084",
+    submission.start_again: "issue 4084",
 }
 
 
@@ -53,4 +53,4 @@ def test_snakemake_still_attaches_to_no_job():
 
 def test_jobs_still_have_the_comment_by_which_they_are_found():
     source = inspect.getsource(plugin) + inspect.getsource(submit_string)
-    assert 'comment_str = f"rule_' in source and lingering.OF_SNAKEMAKE == "rule_"
+    assert 'comment_str = f"rule_' in source and submission.OF_SNAKEMAKE == "rule_"

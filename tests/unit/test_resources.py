@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import FrozenInstanceError
 from types import SimpleNamespace
 
 import pytest
@@ -53,14 +54,21 @@ def test_what_starts_anew_gets_more_time(plan):
     assert attempts(plan.machines.minutes("mine_negatives")) == [60, 120, 180, 180]
 
 
-def test_no_attempt_asks_for_more_than_the_cluster_has(plan):
+def test_no_attempt_asks_for_more_than_the_cluster_has(root):
+    ceilings: dict[str, Ceiling] = {}
+    plan = Plan(load_bench(root, {"scale": "lab"}), ceilings=ceilings)
     memory, minutes = plan.machines.memory_mib("mine_negatives"), plan.machines.minutes("mine_negatives")
-    plan.machines.ceilings["mine_negatives"] = Ceiling(20000, 100)
+    ceilings["mine_negatives"] = Ceiling(20000, 100)
     assert attempts(memory) == [8000, 16000, 20000, 20000] and attempts(minutes) == [60, 100, 100, 100]
-    plan.machines.ceilings["mine_negatives"] = Ceiling(5000, None)
+    ceilings["mine_negatives"] = Ceiling(5000, None)
     assert attempts(memory) == [8000] * 4, "a first attempt that does not fit is refused, not made smaller"
     assert attempts(minutes) == [60, 120, 180, 180]
     assert attempts(plan.machines.memory_mib("finetune"))[2] == 36000
+
+
+def test_nobody_changes_what_a_plan_asks_for(plan):
+    with pytest.raises(FrozenInstanceError):
+        plan.machines.estimate = None
 
 
 def test_a_memory_that_is_searched_counts_and_not_the_queries_collection(plan):

@@ -13,7 +13,7 @@ from tests.unit.config_helpers import inputs, lab_plan, params, root
 
 from zerodr.config.speeds import read_speeds
 from zerodr.operations.estimate.costs import Estimates, units_of
-from zerodr.operations.estimate.forecast import Job
+from zerodr.operations.estimate.jobs import Job
 from zerodr.plan import Plan, paths
 from zerodr.plan.patterns import Patterns
 from zerodr.plan.samples import Sample, ranked_share, read_name, split_of

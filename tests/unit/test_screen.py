@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from zerodr.artifacts.adapter import QUIET_STAGES, configure_logging
-from zerodr.artifacts.guard import FAILED
+from zerodr.artifacts.adapter import configure_logging
+from zerodr.artifacts.guard import FAILED, QUIET_STAGES
 from zerodr.operations import screen
+from zerodr.operations.loading import take_screen
 
 
 def record(message: str = "", level: int = logging.INFO, **facts: Any) -> logging.LogRecord:
@@ -59,15 +60,15 @@ def test_a_finished_job_is_a_line_with_progress_time_left_and_its_own_time(clock
 
 
 def test_running_jobs_count_up_to_their_estimate(clock):
-    progress = screen.Progress({1: 10.0, 2: 30.0})
+    progress = screen.RunProgress({1: 10.0, 2: 30.0})
     job = screen.Running("finetune", "", 0.0, 30.0)
     assert progress.seconds_left([job], 0.0) is None
     assert progress.seconds_left([job], 20.0) == pytest.approx(20.0)
-    assert progress.seconds_left([job], 60.0) == pytest.approx(10.0 * 60 / 30)
+    assert progress.seconds_left([job], 60.0) == pytest.approx((40 - 24) * 60 / 24), "a fifth of it is left"
 
 
 def test_on_this_machine_fast_small_jobs_do_not_make_the_long_ones_short(clock):
-    progress = screen.Progress({1: 10.0, 2: 3000.0}, here=True)
+    progress = screen.RunProgress({1: 10.0, 2: 3000.0}, here=True)
     clock.seconds = 1.0
     progress.finish(1)
     assert progress.seconds_left([], 1.0) == pytest.approx(3000 * 301 / 310)  # by the first job's rate alone: 300 s
@@ -77,23 +78,34 @@ def test_on_this_machine_fast_small_jobs_do_not_make_the_long_ones_short(clock):
 
 def test_a_running_job_that_tells_a_longer_time_counts_with_it(clock, tmp_path):
     log = tmp_path / "finetune.log"
-    progress = screen.Progress({1: 600.0, 2: 600.0}, here=True)
+    progress = screen.RunProgress({1: 600.0, 2: 600.0}, here=True)
     job = screen.Running("finetune", str(log), 0.0, 600.0)
     assert progress.seconds_left([job], 300.0) == pytest.approx(900), "no log yet"
     log.write_text("10:00:00 [finetune dpr] train: 2/6 steps, 0.0/s, 9:59:59 left\n" + 500 * "x" + "\n")
     with log.open("a") as lines:
         lines.write("10:05:00 [finetune dpr] train: 3/9 steps, 0.0/s, 10:00 left, loss 2\nstep 3\n")
-    assert progress.seconds_left([job], 300.0) == pytest.approx(1200)
-    assert progress.seconds_left([job], 700.0) == pytest.approx(1200), "past its estimate"
+    assert progress.seconds_left([job], 300.0) == pytest.approx(1200 - 200 + 200), "a third of it is done"
+    done = 600 * 700 / 1300
+    assert progress.seconds_left([job], 700.0) == pytest.approx((1200 - done) * 1000 / (done + 300)), "all are slower"
     progress.finish(1)
     assert progress.seconds_left([], 1300.0) == pytest.approx(600 * 1600 / 900), "it took twice its estimate"
+
+
+def test_a_run_that_takes_longer_than_estimated_says_so_while_its_long_job_runs(clock):
+    """A training estimated as 10 minutes takes 35, without a line in its log: the time left does not stand still."""
+    progress = screen.RunProgress({1: 600.0, 2: 300.0}, here=True)
+    job = screen.Running("finetune", "", 0.0, 600.0)
+    left = [progress.seconds_left([job], minutes * 60.0) for minutes in (5, 10, 20, 30)]
+    assert left[0] == pytest.approx(600) and left[1:] == sorted(left[1:])
+    ends = [minutes * 60 + seconds for minutes, seconds in zip((5, 10, 20, 30), left, strict=True)]
+    assert ends == sorted(ends) and ends[3] > 40 * 60
 
 
 def test_the_first_short_part_of_a_running_job_does_not_make_it_short(clock, tmp_path):
     log = tmp_path / "finetune.log"
     log.write_text("10:00:00 [finetune dpr] rank scifact: 7/9 queries, 9.0/s, 0:01 left\n")
     job = screen.Running("finetune", str(log), 0.0, 600.0)
-    assert screen.Progress({1: 600.0}, here=True).seconds_left([job], 100.0) == pytest.approx(500)
+    assert screen.RunProgress({1: 600.0}, here=True).seconds_left([job], 100.0) == pytest.approx(500)
 
 
 def test_noise_is_left_out_and_messages_come_once(clock):
@@ -112,6 +124,12 @@ def test_a_failed_job_names_its_log_and_the_end_is_left_to_the_errors(clock):
     assert [line.partition(" ")[2] for line in lines] == ["failed: finetune dpr (log: results/logs/finetune.log)"]
 
 
+def test_a_job_that_ends_with_a_stopped_run_has_not_failed(clock):
+    stop = record("Terminating processes on user request, this might take some time.", logging.WARNING)
+    failed = record(level=logging.ERROR, event="job_error", jobid=1, rule_name="finetune", log=[])
+    assert shown(started(1, "finetune", model="dpr"), stop, failed) == [stop.msg]
+
+
 def test_silence_is_broken_after_a_minute(clock):
     stream = io.StringIO()
     handler = screen.Screen(stream, False)
@@ -127,7 +145,7 @@ def test_a_dry_run_and_loud_or_quiet_runs_keep_snakemakes_output():
     for word in ("dryrun", "verbose", "quiet"):
         settings = SimpleNamespace(dryrun=False, verbose=False, quiet=set())
         setattr(settings, word, True)
-        assert screen.take_screen(settings, main=True) is None
+        assert take_screen(settings, main=True) is None
 
 
 def test_stages_of_a_run_with_a_screen_log_to_their_file_alone(tmp_path, monkeypatch):

@@ -9,14 +9,14 @@ import pytest
 
 from zerodr.errors import MachineError
 from zerodr.operations.slurm import submission
-from zerodr.operations.slurm.cluster import Request
+from zerodr.operations.slurm.cluster import JobRequest
 from zerodr.operations.slurm.submission import file_system
 
 
 def test_a_host_without_slurm(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert submission.refusal([], tmp_path, "sacct") == ""
-    told = submission.refusal([Request("finetune")], tmp_path, "sacct")
+    told = submission.refusal([JobRequest("finetune")], tmp_path, "sacct")
     assert told.startswith(
         "MachineError: Slurm: sbatch, sinfo, squeue, scancel not on PATH: this host is no login node"
     )
@@ -63,7 +63,7 @@ def asked(monkeypatch):
 
 def test_permission_is_asked_for_with_everything_that_jobs_are_submitted_with(asked):
     submission.check_permission(
-        Request(
+        JobRequest(
             "finetune",
             partition="a,b",
             account="lab,old",
@@ -88,18 +88,20 @@ def test_permission_is_asked_for_with_everything_that_jobs_are_submitted_with(as
 
 def test_refused_permissions(asked):
     with pytest.raises(MachineError) as error:
-        submission.check_permission(Request("finetune", account="lab", queue=("--reservation=monday",)))
+        submission.check_permission(JobRequest("finetune", account="lab", queue=("--reservation=monday",)))
     assert "account lab: may not submit to partition (default) with --reservation=monday " in str(error.value)
     assert "(sbatch: error: Reservation is invalid), needed by rule finetune" in str(error.value)
     with pytest.raises(MachineError, match="account gone: may not submit .*your accounts: lab, old"):
-        submission.check_permission(Request("finetune", account="Lab,gone"))
+        submission.check_permission(JobRequest("finetune", account="Lab,gone"))
 
 
 def test_a_partition_that_is_not_chosen_yet_is_not_tried(asked):
-    submission.check_permission(Request("finetune", account="lab", queue=("--reservation=monday",), chosen_later=True))
+    submission.check_permission(
+        JobRequest("finetune", account="lab", queue=("--reservation=monday",), chosen_later=True)
+    )
     assert "sbatch" not in [command[0] for command in asked]
     with pytest.raises(MachineError, match="account gone"):
-        submission.check_permission(Request("finetune", account="gone", chosen_later=True))
+        submission.check_permission(JobRequest("finetune", account="gone", chosen_later=True))
 
 
 @pytest.mark.parametrize("linked, asks_a_node", [(False, False), (True, True)])
@@ -115,7 +117,7 @@ def test_the_folder_that_results_are_linked_to_counts(linked, asks_a_node, asked
         "file_system",
         lambda place: next(kind for home, kind in kinds.items() if place.resolve().is_relative_to(home)),
     )
-    submission.check_shared(checkout, Request("finetune"))
+    submission.check_shared(checkout, JobRequest("finetune"))
     assert [command[0] for command in asked] == (["srun"] if asks_a_node else [])
     assert not list((checkout / "results/.state").iterdir()), "nothing is left behind"
 
@@ -127,7 +129,7 @@ def test_a_node_that_does_not_see_the_linked_results(tmp_path, monkeypatch):
     monkeypatch.setattr(submission, "ask_slurm", lambda words: CompletedProcess(words, 0, "unseen\n", ""))
     monkeypatch.setattr(submission, "file_system", lambda place: "ext4")
     with pytest.raises(MachineError, match=r"does not see the results folder \(.*/scratch\)"):
-        submission.check_shared(tmp_path / "checkout", Request("finetune"))
+        submission.check_shared(tmp_path / "checkout", JobRequest("finetune"))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_a_node_that_does_not_see_the_linked_results(tmp_path, monkeypatch):
 def test_no_free_node_is_told_and_refuses_nothing(answer, told, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(submission, "ask_slurm", lambda words: answer)
     monkeypatch.setattr(submission, "file_system", lambda place: "ext4")
-    submission.check_shared(tmp_path, Request("finetune"))
+    submission.check_shared(tmp_path, JobRequest("finetune"))
     lines = capsys.readouterr().err.splitlines()
     assert not list((tmp_path / "results/.state").iterdir()), "nothing is left behind"
     if told is None:

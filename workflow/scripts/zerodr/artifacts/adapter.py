@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from zerodr.artifacts.guard import QUIET_STAGES
 from zerodr.artifacts.machine import MachineErrors
 from zerodr.artifacts.record import STATE
 from zerodr.artifacts.stage import StageSpec, run_spec
@@ -14,7 +15,6 @@ from zerodr.config.load import site_of
 from zerodr.errors import ZerodrError
 
 log = logging.getLogger("zerodr")
-QUIET_STAGES = "ZERODR_QUIET_STAGES"  # in the environment of jobs whose run has a screen of its own
 INTERRUPTED = 130  # as shells report Ctrl-C
 DOWNLOADS = ("fetch_archive", "import_model", "init_model")
 

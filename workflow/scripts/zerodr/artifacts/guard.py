@@ -18,6 +18,7 @@ OURS = re.compile(rf"\b({_KINDS}): ")
 _DOUBLED = re.compile(rf"\b({_KINDS}): \1: ")
 REPORTING = ("build_", "compare_", "plot_")  # rules of tables and figures
 ON_REQUEST = "on user request"  # in Snakemake's line about Ctrl-C or SIGTERM
+QUIET_STAGES = "ZERODR_QUIET_STAGES"  # in the environment of jobs whose run has a screen of its own
 FAILED = "At least one job did not complete successfully."
 STOPPED = "The run was stopped. To resume after the last finished job, repeat the command."
 _NO_RULE = re.compile(r"(?:MissingRuleException:\s*)?No rule to produce (\S+) \(if you use input functions[^)]*\)\.")

@@ -1,6 +1,7 @@
 """Typed form of config/speeds.yaml: rates for jobs whose like has not run in a checkout."""
 
 import math
+from collections.abc import Collection
 from pathlib import Path
 from typing import Literal
 
@@ -57,8 +58,9 @@ class Limits(Settings):
 class Speeds(Settings):
     """Rates for time estimates of rules without a finished job."""
 
-    cpu_core: Device
-    """One core of a processor."""
+    cpu_core: dict[str, Device] = Field(min_length=1)
+    """One core of a processor, by the best instructions that it has: the first of these keys among its flags, else the
+    last one."""
     gpu: Device
     """One GPU."""
     text_tokens: TextTokens
@@ -69,6 +71,10 @@ class Speeds(Settings):
     """Time limits."""
     jobs: dict[str, tuple[float, float]]
     """Of rules without a model: seconds of any job, and for each million units that it reads."""
+
+    def core(self, flags: Collection[str]) -> Device:
+        """Return the rates of a core of the processor with these flags."""
+        return self.cpu_core[next((name for name in self.cpu_core if name in flags), [*self.cpu_core][-1])]
 
 
 def read_speeds(root: Path) -> Speeds:

@@ -18,26 +18,29 @@ from zerodr.config.families import PACKAGE
 from zerodr.config.files import known
 from zerodr.config.held_out import ADAPTING, ENDING
 from zerodr.config.other_start import USUAL, renamed
+from zerodr.config.quantities import MEBI, counted, duration
 from zerodr.config.recipes import INIT
 from zerodr.errors import ConfigError, nearest
-from zerodr.operations.estimate.costs import START_HERE_S, START_S, Estimates, costs, duration
-from zerodr.operations.estimate.forecast import MEBI, Job, counted, dry_run, forecast, model_shape
+from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estimates_of
+from zerodr.operations.estimate.jobs import Job, planned_jobs
+from zerodr.operations.estimate.networks import known_network
+from zerodr.operations.estimate.sizes import sizes_of
 from zerodr.plan import Plan, paths
 from zerodr.plan.adaptation import is_adapted
 from zerodr.plan.lines import SCOPE
+from zerodr.plan.memory import FLOAT_BYTES, Network
 
 HELD_OUT, QUESTIONS = 300, 100
 ENGLISH = "en"  # the language of the examples that the writer of questions is shown
 TO_JUDGE = "to_judge.tsv"
 UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
-MODEL_RULES = ("import_model", "init_model", "finetune", "pretrain", "export_adapted")
-USUAL_SHAPE, VOCABULARY, FLOAT_BYTES = (384, 6), 30522, 4
+MINILM = Network(384, 6, 12, 30522)  # USUAL's, for models whose folder is not here yet
 Report = Callable[[str], None]
 Words = list[str]
 
 
 @dataclass(frozen=True)
-class Request:
+class AdaptRequest:
     """A user's wish.
 
     Attributes:
@@ -60,7 +63,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Candidates:
     """Candidates with the estimated seconds of what is still to do for them, in all and for each left out."""
 
     candidates: list[str]
@@ -82,7 +85,7 @@ def seconds_of(text: str) -> float:
     return float(match[1]) * UNITS[match[2] or "m"]
 
 
-def adapt(request: Request, plan_of: Callable[[Words], Plan], report: Report) -> int:
+def adapt(request: AdaptRequest, plan_of: Callable[[Words], Plan], report: Report) -> int:
     """Plan, tell what will be done, run it, and show the answer; return the exit status.
 
     Args:
@@ -107,7 +110,7 @@ def adapt(request: Request, plan_of: Callable[[Words], Plan], report: Report) ->
     return status
 
 
-def prepare(request: Request, plan_of: Callable[[Words], Plan]) -> tuple[Words, str]:
+def prepare(request: AdaptRequest, plan_of: Callable[[Words], Plan]) -> tuple[Words, str]:
     """Return the words of the configuration, and the name of the folder's collection."""
     sized = any(word.startswith("scale=") for word in request.config)
     words = [f"byo={request.folder}", *([] if sized else [f"scale={ADAPTING}"]), *request.config]
@@ -149,7 +152,7 @@ def gpus_here() -> int:
 
 
 # ---- candidates within a budget --------------------------------------------------------------------------------
-def choose(request: Request, plan: Plan, target: str, words: Words, name: str) -> Choice:
+def choose(request: AdaptRequest, plan: Plan, target: str, words: Words, name: str) -> Candidates:
     """Choose candidates: all that learn nothing, then those that learn, in their order, while the budget lasts.
 
     Raises:
@@ -160,13 +163,11 @@ def choose(request: Request, plan: Plan, target: str, words: Words, name: str) -
         every = named(request.method, plan)
     new = [one for one in every if is_adapted(plan, one)]
     chosen = [one for one in every if one not in new]
-    jobs = dry_run(target, [*words, f"candidates=[{','.join(every)}]"], plan)
-    estimates = costs(jobs, Estimates(plan), START_S if "slurm" in request.profile else START_HERE_S)
+    jobs = planned_jobs(target, [*words, f"candidates=[{','.join(every)}]"], plan)
+    estimates = costs(jobs, estimates_of(plan), START_S if "slurm" in request.profile else START_HERE_S)
     needs = {one: needed(jobs, measures(plan, one, name)) for one in every}
-    final = [
-        n for n, job in enumerate(jobs) if job.rule in ("judge_adaptation", "export_adapted", "build_adapted_page")
-    ]
-    done = set(final).union(*(needs[one] for one in chosen))
+    common = set(range(len(jobs))).difference(*needs.values())  # jobs of all candidates, after their measures
+    done = common.union(*(needs[one] for one in chosen))
 
     def total(numbers: set[int]) -> float:
         return sum(estimates.seconds[n] for n in numbers)
@@ -178,7 +179,9 @@ def choose(request: Request, plan: Plan, target: str, words: Words, name: str) -
             continue
         chosen.append(one)
         done |= needs[one]
-    return Choice(chosen, total(done), left_out, [jobs[n] for n in sorted(done)], len(done & set(estimates.unknown)))
+    return Candidates(
+        chosen, total(done), left_out, [jobs[n] for n in sorted(done)], len(done & set(estimates.unknown))
+    )
 
 
 def named(method: str, plan: Plan) -> list[str]:
@@ -219,7 +222,7 @@ def needed(jobs: Sequence[Job], files: Sequence[str]) -> set[int]:
 
 
 # ---- what the user sees ----------------------------------------------------------------------------------------
-def announce(plan: Plan, name: str, choice: Choice, request: Request) -> list[str]:
+def announce(plan: Plan, name: str, choice: Candidates, request: AdaptRequest) -> list[str]:
     """Report what will be done, how long it is estimated to take, and what it writes."""
     row, labels = plan.collection(name), {one: plan.method(one).label for one in choice.candidates}
     judge = f"judgements of split {row.evaluation_split}" if row.evaluation_split else ""
@@ -230,7 +233,7 @@ def announce(plan: Plan, name: str, choice: Choice, request: Request) -> list[st
         judge = f"{judge}; next to it {proxy}" if judge else proxy
     if plan.config.judged:
         judge += f", and your grades in {plan.config.judged}"
-    needs = forecast(choice.jobs, plan)
+    needs = sizes_of(choice.jobs, plan)
     disk = sum(needs.embedding_bytes.values()) + needs.text_bytes + sum(model_bytes(job, plan) for job in choice.jobs)
     lines = [
         f"{name}: about {row.planned_documents:,} documents from {request.folder}",
@@ -251,13 +254,12 @@ def announce(plan: Plan, name: str, choice: Choice, request: Request) -> list[st
 
 def model_bytes(job: Job, plan: Plan) -> int:
     """Estimate the bytes of a model that a job writes."""
-    if job.rule not in MODEL_RULES:
+    if job.facts.writes != "model":
         return 0
     model, scope = job.wildcards.get("model", ""), job.wildcards.get("scope", SCOPE)
-    if job.rule == "init_model":
+    if job.facts.kind == "init":
         model += f"@{INIT}"
-    width, layers = (model_shape(plan, model, scope) if model else None) or USUAL_SHAPE
-    return FLOAT_BYTES * (12 * width**2 * layers + VOCABULARY * width)
+    return FLOAT_BYTES * ((known_network(plan, model, scope) if model else None) or MINILM).parameters
 
 
 def run(command: Words, words: Words, report: Report) -> int:

@@ -159,23 +159,22 @@ def plan(
     config: Words = None,
 ) -> None:
     """List what a target still needs: jobs by rule, downloads, disk, time, GPU-hours, critical path. Runs nothing."""
-    from zerodr.operations.estimate import costs
-    from zerodr.operations.estimate.forecast import dry_run, forecast, render
+    from zerodr.operations.estimate import costs, sizes
+    from zerodr.operations.estimate.jobs import planned_jobs
     from zerodr.operations.slurm.cluster import check_planned
     from zerodr.plan.pins import pin_refusal
 
     words = [*(config or []), *([f"scale={scale}"] if scale else [])]
     bench = plan_of(words)
-    jobs = dry_run(target, words, bench)
+    jobs = planned_jobs(target, words, bench)
     check_planned(bench, (job.rule for job in jobs))
     if refusal := pin_refusal(bench, ((job.rule, job.wildcards.get("model", "")) for job in jobs)):
         typer.echo(refusal)
-    estimates = costs.Estimates(bench)
-    typer.echo(render(target, forecast(jobs, bench)))
+    typer.echo(sizes.render(target, sizes.sizes_of(jobs, bench)))
     if jobs:
         slurm = bench.bench.scale.as_published if profile is None else "slurm" in profile
         start = costs.START_S if slurm else costs.START_HERE_S
-        typer.echo(costs.render(jobs, costs.costs(jobs, estimates, start)))
+        typer.echo(costs.render(jobs, costs.costs(jobs, costs.estimates_of(bench), start)))
 
 
 @app.command()
@@ -195,7 +194,7 @@ def adapt(
     config: Words = None,
 ) -> None:
     """Adapt a retriever to each folder of documents, with or without judgements, and say whether that helped."""
-    from zerodr.operations.adapt import Request, gpus_here, seconds_of
+    from zerodr.operations.adapt import AdaptRequest, gpus_here, seconds_of
     from zerodr.operations.adapt import adapt as run
 
     chosen = profile or f"config/profiles/{'local' if gpus_here() else 'mini'}"
@@ -208,7 +207,7 @@ def adapt(
     for folder in folders:
         at = (CALLED_IN[0] / folder.expanduser()).resolve()
         path = os.path.relpath(at) if at.is_relative_to(Path.cwd()) else str(at)
-        request = Request(path, method, seconds_of(budget), chosen, proxies, model, words)
+        request = AdaptRequest(path, method, seconds_of(budget), chosen, proxies, model, words)
         if status := run(request, plan_of, typer.echo):
             raise typer.Exit(status)
 
@@ -249,12 +248,12 @@ def recipe(
 @app.command()
 def doctor(config: Words = None) -> None:
     """List what this machine lacks and how to provide it. Exit status 0 when the mini job can run."""
-    from zerodr.operations.doctor.bench import examine
-    from zerodr.operations.doctor.machine import render
+    from zerodr.operations.doctor import is_missing, render
+    from zerodr.operations.doctor_bench import examine_bench
 
-    findings = examine(plan_of(config or []))
+    findings = examine_bench(plan_of(config or []))
     typer.echo(render(findings))
-    raise typer.Exit(1 if any(finding.state == "missing" for finding in findings) else 0)
+    raise typer.Exit(1 if is_missing(findings) else 0)
 
 
 @app.command()
@@ -349,15 +348,15 @@ def plan_of(words: list[str]) -> Plan:
     Raises:
         ConfigError: a word without `=`, or a wrong configuration.
     """
-    from zerodr.config.load import load_bench, read_config
-    from zerodr.operations.folders import examine, notices
-    from zerodr.plan import Plan
+    from zerodr.config.load import read_config
+    from zerodr.operations.folders import notices
+    from zerodr.operations.loading import load_plan
 
-    bench = examine(load_bench(Path("."), read_config(Path("config")) | parse_words(words)))
-    for line in (line for line in notices(bench) if line not in SHOWN):
+    plan = load_plan(Path("."), read_config(Path("config")) | parse_words(words), True, {})
+    for line in (line for line in notices(plan.bench) if line not in SHOWN):
         SHOWN.add(line)
         logging.getLogger("zerodr").info("%s", line)
-    return Plan(bench)
+    return plan
 
 
 def parse_words(words: list[str]) -> dict[str, Any]:

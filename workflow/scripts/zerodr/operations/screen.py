@@ -16,14 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zerodr.artifacts.adapter import QUIET_STAGES
-from zerodr.artifacts.guard import FAILED
+from zerodr.artifacts.guard import FAILED, ON_REQUEST
 from zerodr.artifacts.progress import time_left
-from zerodr.operations.estimate.costs import START_HERE_S, START_S, Estimates, costs, duration
-from zerodr.operations.estimate.forecast import Job
+from zerodr.config.quantities import counted, duration, first_names
 
-LOGGER = logging.getLogger("snakemake.logging")
-REPLACED = "DefaultStreamHandler"  # Snakemake's name of its handler
 HIDDEN = {
     "job_started",
     "workflow_started",
@@ -41,6 +37,7 @@ NOISE = (
 )
 FAILED_RUN = re.compile(rf"^Complete log|{re.escape(FAILED)}")
 BEAT_S, STATUS_S = 60.0, 1.0  # between lines without a terminal; between changes of a terminal's last line
+LATE = 1.25  # a job past its estimate is expected to take this many times what it took already
 TRUST_S = 300.0  # on this machine, estimates count as much as so many seconds of seen work
 CLEAR = "\r\x1b[2K"
 
@@ -61,13 +58,15 @@ class Running:
     since: float
     expected: float
 
-    def seconds(self, now: float) -> float:
-        """Seconds that it takes: as estimated, or longer where its own log tells so."""
+    def share(self, now: float) -> float:
+        """Share of it that is done: by its estimate, or less where its own log or the time it took says so."""
+        taken = now - self.since
         left = time_left(Path(self.log)) if self.log else None
-        return self.expected if left is None else max(self.expected, now - self.since + left)
+        whole = max(self.expected, taken + left) if left is not None else max(self.expected, LATE * taken)
+        return taken / whole if whole > 0 else 0.0
 
 
-class Progress:
+class RunProgress:
     """Estimated work of a run: how much is done, and when the rest will be.
 
     Args:
@@ -89,15 +88,12 @@ class Progress:
         """Estimate the time left from the rate up to now; None before anything is known.
 
         Small jobs run first and say little of the long ones: on this machine the estimates count, too. A running job
-        that tells in its log that it will take longer than estimated counts with what it tells.
+        that takes longer than estimated makes the rate of all: the jobs after it count in proportion.
         """
-        whole = [job.seconds(now) for job in running]
-        under_way = sum(min(now - job.since, seconds) for job, seconds in zip(running, whole, strict=True))
-        longer = sum(whole) - sum(job.expected for job in running)
-        total, done = sum(self.expected.values()) + longer, self.done + under_way
+        done = self.done + sum(job.expected * job.share(now) for job in running)
         if done <= 0 or now - self.start < STATUS_S:
             return None
-        return (total - done) * (now - self.start + self.trust) / (done + self.trust)
+        return (sum(self.expected.values()) - done) * (now - self.start + self.trust) / (done + self.trust)
 
     def shown(self, running: list[Running], now: float) -> str:
         """Format it: `[12 of 62, about 14 min left]`."""
@@ -118,14 +114,14 @@ class Screen(logging.Handler):
         super().__init__()
         self.stream, self.terminal = stream, terminal
         self.running: dict[int, Running] = {}
-        self.progress: Progress | None = None
+        self.progress: RunProgress | None = None
         self.spoken: set[str] = set()
-        self.failed = False
+        self.failed = self.stopped = False
         self.written = time.monotonic()
 
     def expect(self, expected: Mapping[int, float], here: bool = False) -> None:
         """Start to show progress, with the estimated seconds by job; `here`: jobs run on this machine."""
-        self.progress = Progress(expected, here)
+        self.progress = RunProgress(expected, here)
         threading.Thread(target=self._beat, daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -139,6 +135,7 @@ class Screen(logging.Handler):
 
     def _message(self, record: logging.LogRecord) -> str:
         text = str(record.msg or "").strip()
+        self.stopped |= ON_REQUEST in text
         if not text or text.startswith(NOISE) or text in self.spoken or (self.failed and FAILED_RUN.search(text)):
             return ""  # the errors of the stages are repeated last
         self.spoken.add(text)
@@ -147,7 +144,7 @@ class Screen(logging.Handler):
     def _on_run_info(self, record: Any) -> str:
         jobs = {name: count for name, count in record.stats.items() if name not in ("total", "all")}
         total = record.stats["total"]
-        return f"{total} job{'s' * (total != 1)}: " + ", ".join(f"{count} {name}" for name, count in jobs.items())
+        return f"{counted(total, 'job')}: " + ", ".join(f"{count} {name}" for name, count in jobs.items())
 
     def _on_job_info(self, record: Any) -> str:
         name = " ".join([record.rule_name, *map(str, (record.wildcards or {}).values())])
@@ -164,8 +161,10 @@ class Screen(logging.Handler):
         return f"{time.strftime('%H:%M:%S')} {shown} {job.name}: {duration(now - job.since)}"
 
     def _on_job_error(self, record: Any) -> str:
-        self.failed = True
         job = self.running.pop(record.jobid, None)
+        if self.stopped:
+            return ""  # it was ended with the run
+        self.failed = True
         name, log = (job.name, job.log) if job else (record.rule_name, ", ".join(record.log or []))
         return f"{time.strftime('%H:%M:%S')} failed: {name}{f' (log: {log})' if log else ''}"
 
@@ -190,44 +189,11 @@ class Screen(logging.Handler):
         jobs = list(self.running.values())
         if not jobs or self.progress is None:
             return
-        named = ", ".join(f"{job.name} ({duration(now - job.since)})" for job in jobs[:3])
-        more = f" and {len(jobs) - 3} more" if len(jobs) > 3 else ""
-        text = f"{self.progress.shown(jobs, now)} running: {named}{more}"
+        named = first_names([f"{job.name} ({duration(now - job.since)})" for job in jobs], 3)
+        text = f"{self.progress.shown(jobs, now)} running: {named}"
         if self.terminal:
             width = os.get_terminal_size(self.stream.fileno()).columns
             self.stream.write(f"{CLEAR}{text[: width - 1]}")
             self.stream.flush()
         elif now - self.written >= BEAT_S:
             self._write(f"{time.strftime('%H:%M:%S')} {text}")
-
-
-def take_screen(settings: Any, main: bool) -> Screen | None:
-    """Replace Snakemake's handler of the screen; None where its own output stays.
-
-    Args:
-        settings: Snakemake's output settings.
-        main: this is the process that schedules, no job's.
-    """
-    handler = next((handler for handler in LOGGER.handlers if handler.name == REPLACED), None)
-    if handler is None or settings.dryrun or settings.verbose or settings.quiet:
-        return None
-    if not main:
-        if QUIET_STAGES in os.environ:
-            LOGGER.removeHandler(handler)  # the process that schedules shows the job
-        return None
-    stream = handler.stream  # type: ignore[attr-defined]
-    screen = Screen(stream, stream.isatty() and os.environ.get("TERM") != "dumb")
-    LOGGER.removeHandler(handler)
-    LOGGER.addHandler(screen)
-    return screen
-
-
-def expected_seconds(dag: Any, estimates: Estimates, here: bool) -> dict[int, float]:
-    """Estimate the seconds of each planned job, by its number; `here`: jobs run on this machine."""
-    planned = list(dag.needrun_jobs())
-    jobs = [
-        Job(job.rule.name, dict(job.wildcards.items()), tuple(map(str, job.input)), tuple(map(str, job.output)))
-        for job in planned
-    ]
-    seconds = costs(jobs, estimates, START_HERE_S if here else START_S).seconds
-    return dict(zip(map(dag.jobid, planned), seconds, strict=True))

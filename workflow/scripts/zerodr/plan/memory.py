@@ -6,7 +6,8 @@ The figures behind the constants are in `benchmarks/memory.md`. Nothing was meas
 import math
 from typing import NamedTuple
 
-MEBI = 1 << 20
+from zerodr.config.quantities import MEBI
+
 STATE_BYTES, COPY_BYTES, LOADED_BYTES = 16, 12, 4  # a parameter: with gradient and moments; of a checkpoint; a weight
 FLOAT_BYTES = 4
 WIDTHS, SCORES, SCORES_DROPPED = 20, 1, 4  # numbers a token that a layer keeps for the backward pass: in units of its

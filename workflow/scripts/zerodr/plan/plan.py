@@ -1,7 +1,7 @@
 """Answer the rules: what the DAG looks like for one configuration. Nothing here touches a file."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from zerodr.config.bench import Bench
@@ -15,7 +15,7 @@ from zerodr.plan import paths, registry
 from zerodr.plan.chains import Chains
 from zerodr.plan.lines import Link, link_of
 from zerodr.plan.memo import with_signature
-from zerodr.plan.resources import Machines
+from zerodr.plan.resources import Ceiling, Estimate, Machines
 from zerodr.plan.rules import RULES
 
 SIGNATURE = inspect.signature(lambda wildcards: None)
@@ -26,9 +26,16 @@ class Plan:
 
     Args:
         bench: the configuration.
+        estimate: makes estimates of the plan's jobs, by which they ask for time and memory.
+        ceilings: what the cluster has for each rule; filled in by then, later attempts ask for no more.
     """
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        estimate: Callable[["Plan"], Estimate] | None = None,
+        ceilings: Mapping[str, Ceiling] | None = None,
+    ) -> None:
         self.bench = bench
         self.config = bench.config
         self.wanted = bench.wanted
@@ -40,7 +47,7 @@ class Plan:
         byo = [row.models_of or row.name for row in bench.collections.values() if row.kind == "own"]
         missing = [row.name for row in self.wanted if row not in self.columns]
         self.chains = Chains(bench, [*(row.models_of or row.name for row in self.columns), *byo], missing)
-        self.machines = Machines(bench)
+        self.machines = Machines(bench, estimate and estimate(self), {} if ceilings is None else ceilings)
 
     # ---- what rules ask for ------------------------------------------------------------------------------------
     def inputs(self, rule: str) -> Callable[[Any], registry.Files]:

@@ -2,8 +2,9 @@
 
 import inspect
 import os
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
 
 from zerodr.config.bench import Bench
 from zerodr.config.registry import Collection
@@ -46,25 +47,29 @@ def millions(row: Collection | None, shard_documents: int, rule: str, split: str
     return documents / 1e6
 
 
+class Estimate(Protocol):
+    """Estimates of jobs by their work, which `plan` itself does not read files for; None where it says nothing."""
+
+    def minutes(self, rule: str, wildcards: Any) -> int | None:
+        """Minutes that a first attempt asks for."""
+
+    def mib(self, rule: str, wildcards: Any) -> int | None:
+        """MiB that a first attempt asks for."""
+
+
+@dataclass(frozen=True)
 class Machines:
     """Values of `resources:` and `threads:` in the rules.
 
-    Args:
-        bench: the configuration.
-
     Attributes:
-        ceilings: what the cluster has for each rule, filled in before the first job is submitted.
-        walltime: (rule, wildcards) -> minutes that a first attempt asks for by an estimate of its time; None: by its
-            rule and the size of its collection.
-        memory: (rule, wildcards) -> MiB that a first attempt asks for by its work; None: by its rule and the size of
-            its collection.
+        bench: the configuration.
+        estimate: of time and memory of jobs; None: these follow from the rule and the size of its collection.
+        ceilings: what the cluster has for each rule, known before the first job is submitted.
     """
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
-        self.ceilings: dict[str, Ceiling] = {}
-        self.walltime: Callable[[str, Any], int | None] = lambda rule, wildcards: None
-        self.memory: Callable[[str, Any], int | None] = lambda rule, wildcards: None
+    bench: Bench
+    estimate: Estimate | None = None
+    ceilings: Mapping[str, Ceiling] = field(default_factory=dict)
 
     @property
     def shard_size(self) -> int:
@@ -92,7 +97,7 @@ class Machines:
         usual = self._by_size(rule, base, wants.mib_per_million)
 
         def first(wildcards: Any) -> int:
-            estimated = self.memory(rule, wildcards)
+            estimated = self.estimate.mib(rule, wildcards) if self.estimate else None
             return usual(wildcards) if estimated is None else estimated
 
         return self._growing(rule, first, "memory_mib", True)
@@ -103,7 +108,7 @@ class Machines:
         usual = self._by_size(rule, wants.base_minutes, wants.minutes_per_million)
 
         def first(wildcards: Any) -> int:
-            estimated = self.walltime(rule, wildcards)
+            estimated = self.estimate.minutes(rule, wildcards) if self.estimate else None
             return usual(wildcards) if estimated is None else estimated
 
         return self._growing(rule, first, "minutes", not wants.resumes)

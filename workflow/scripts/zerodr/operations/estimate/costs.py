@@ -12,24 +12,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from zerodr.artifacts.record import Record
+from zerodr.config.quantities import HOUR_S, counted, duration
 from zerodr.config.registry import Collection
 from zerodr.config.speeds import Speeds, read_speeds
-from zerodr.operations.estimate.footprint import Footprints
-from zerodr.operations.estimate.forecast import Job, counted
+from zerodr.operations.estimate.jobs import Job, job_for
 from zerodr.operations.estimate.schedule import longest_path, makespan
-from zerodr.operations.estimate.work import reckon
+from zerodr.operations.estimate.work import memory_mib, reckon, settings_of
 from zerodr.plan import Plan
 from zerodr.plan.resources import millions, need, read_collection
 from zerodr.plan.rules import RULES, facts_of
 from zerodr.plan.samples import ranked_share
 
-TRAINING = ("finetune", "pretrain", "train_main", "train_augmenter")
 FARMS = (8, 64)
-HOUR_S = 3600
 START_S = 10.0  # a job's start on a cluster: its queue, Snakemake in the job, Python, imports
 START_HERE_S = 2.0  # the same on this machine
 SIMILAR = 10  # a job that is more times larger than any finished one is reckoned from its work, where that is known
@@ -75,7 +72,7 @@ class Costs:
 
 
 class Estimates:
-    """Estimates of the time of a plan's jobs. From then on, jobs of the plan ask for time and memory by their work.
+    """Estimates of the time and memory of a plan's jobs: `Plan(bench, Estimates)`.
 
     Args:
         plan: the plan.
@@ -84,7 +81,6 @@ class Estimates:
 
     def __init__(self, plan: Plan, folder: Path = Path("results")) -> None:
         self.plan, self.folder = plan, folder
-        plan.machines.walltime, plan.machines.memory = self.limit, Footprints(plan).mib
 
     @cached_property
     def past(self) -> dict[str, list[Past]]:
@@ -101,11 +97,11 @@ class Estimates:
 
         A training is reckoned from its work where no training of its model is finished: others read other texts a step.
         """
-        if _is_light(job):
+        if job.facts.light:
             return 0.0, True
         units, model = units_of(job, self.plan), job.wildcards.get("model", "")
         past = [done for done in self.past.get(job.rule, []) if units <= SIMILAR * done.units or not done.units]
-        alike = job.rule not in TRAINING or any(done.model == model for done in past)
+        alike = not job.facts.trains or any(done.model == model for done in past)
         if past and alike:
             return (estimate(past, model, units) or 0.0) / _devices(job, self.plan), True
         known = reckon(job, self.plan, self.speeds, units)
@@ -113,19 +109,31 @@ class Estimates:
             return (estimate(self.past[job.rule], model, units) or 0.0) / _devices(job, self.plan), True
         return known, False
 
-    def limit(self, rule: str, wildcards: Any) -> int | None:
-        """Minutes that a job asks a scheduler for; None when its time is unknown."""
-        named = {name: value for name, value in vars(wildcards).items() if isinstance(value, str)}
-        known, finished = self.seconds(Job(rule, named))
-        return None if known is None else self.speeds.limits.minutes(START_S + known, finished)
+    def minutes(self, rule: str, wildcards: Any) -> int | None:
+        """Minutes that a job asks a scheduler for; None when its time is unknown.
+
+        A rate says little where a job names no collection, and so no size: such a job asks for no less than its rule.
+        """
+        job = job_for(rule, wildcards)
+        known, finished = self.seconds(job)
+        if known is None:
+            return None
+        sized = finished or job.facts.trains or read_collection(wildcards)
+        return max(self.speeds.limits.minutes(START_S + known, finished), 0 if sized else need(rule).base_minutes)
+
+    def mib(self, rule: str, wildcards: Any) -> int | None:
+        """MiB that a job asks a scheduler for; None when its rule and the size of its collection decide."""
+        return memory_mib(job_for(rule, wildcards), self.plan)
 
 
-def _is_light(job: Job) -> bool:
-    return job.rule not in RULES or RULES[job.rule].need is None
+def estimates_of(plan: Plan) -> Estimates:
+    """Return the estimates that a plan was made with, which know finished jobs already, or new ones."""
+    estimate = plan.machines.estimate
+    return estimate if isinstance(estimate, Estimates) else Estimates(plan)
 
 
 def _devices(job: Job, plan: Plan) -> int:
-    return max(1, plan.machines.gpus(job.rule)) if job.rule in TRAINING else 1
+    return max(1, plan.machines.gpus(job.rule)) if job.facts.trains else 1
 
 
 def costs(jobs: list[Job], estimates: Estimates, start: float = START_S) -> Costs:
@@ -143,23 +151,20 @@ def costs(jobs: list[Job], estimates: Estimates, start: float = START_S) -> Cost
     spans = {farm: makespan(seconds, gpus, before, farm) for farm in FARMS if 0 < most <= farm}
     hours = sum(s * g for s, g in zip(seconds, gpus, strict=True)) / HOUR_S
     limits = [limit(job, plan) for job in jobs]
-    light = sum(_is_light(job) for job in jobs)
+    light = sum(job.facts.light for job in jobs)
     return Costs(seconds, hours, limits, unknown, reckoned, light, longest_path(seconds, before), spans, most, start)
 
 
 def limit(job: Job, plan: Plan) -> float:
-    """Return the time limit of a job in seconds, by its rule; 0 for the rule `all`."""
-    if job.rule == "all":
-        return 0.0
-    return 60.0 * plan.machines.minutes(job.rule)(SimpleNamespace(**job.wildcards))
+    """Return the time limit of a job in seconds; 0 for the rule `all`, which runs nothing."""
+    return 60.0 * plan.machines.minutes(job.rule)(job.asked) if job.rule in RULES else 0.0
 
 
 def units_of(job: Job, plan: Plan) -> float:
     """Return the size of a planned job in units of work."""
-    if job.rule in TRAINING:
-        settings = json.loads(plan.settings(job.rule)(SimpleNamespace(**job.wildcards)))["settings"]
-        return _learned(settings)
-    row = plan.bench.collections.get(read_collection(SimpleNamespace(**job.wildcards)))
+    if job.facts.trains:
+        return _learned(settings_of(plan, job))
+    row = plan.bench.collections.get(read_collection(job.asked))
     split = job.wildcards.get("split", "")
     return millions(row, plan.machines.shard_size, job.rule, split) * _ranked_share(row, split)
 
@@ -184,12 +189,11 @@ def history(plan: Plan, folder: Path) -> dict[str, list[Past]]:
         if record["spec_digest"] in seen or not _same_device(record, plan):
             continue
         seen.add(record["spec_digest"])
-        if rule in TRAINING:
-            units = _learned(params)
+        job, devices = Job(rule, record["wildcards"]), 1
+        if job.facts.trains:
+            units, devices = _learned(params), max(1, int(params.get("gpus", 0)))
         else:
-            row = plan.bench.collections.get(read_collection(SimpleNamespace(**record["wildcards"])))
-            units = _done(row, rule, record)
-        devices = max(1, int(params.get("gpus", 0))) if rule in TRAINING else 1
+            units = _done(plan.bench.collections.get(read_collection(job.asked)), rule, record)
         past[rule].append(Past(record["wildcards"].get("model", ""), units, float(record["seconds"]) * devices))
     return past
 
@@ -204,8 +208,6 @@ def _done(row: Collection | None, rule: str, record: Record) -> float:
 
 def _records(folder: Path) -> Iterator[Record]:
     for path in sorted(folder.rglob("*lineage.json")):
-        if path.name.startswith(".") and path.name.endswith(".making"):
-            continue
         value = json.loads(path.read_text())
         if isinstance(value, dict) and "spec_digest" in value:
             yield value
@@ -264,11 +266,3 @@ def render(jobs: list[Job], estimates: Costs) -> str:
     most_gpus = estimates.most_gpus
     lines += [f"            {farm} GPUs are too few: a job needs {most_gpus}" for farm in FARMS if farm < most_gpus]
     return "\n".join(lines)
-
-
-def duration(seconds: float) -> str:
-    """Format a time in the unit that suits it: `40 s`, `12 min`, `3.5 h`, `9.0 days`."""
-    for unit, size, limit in (("s", 1, 90), ("min", 60, 5400), ("h", HOUR_S, 48 * HOUR_S)):
-        if seconds < limit:
-            return f"{seconds / size:.1f} {unit}" if unit == "h" else f"{seconds / size:.0f} {unit}"
-    return f"{seconds / 24 / HOUR_S:.1f} days"

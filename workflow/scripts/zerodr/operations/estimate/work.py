@@ -1,26 +1,58 @@
-"""Estimate the seconds of a job from its work and a usual speed: operations of its model, or documents it reads."""
+"""Estimate from the settings of a job, its model and its collection: seconds at a usual speed, and MiB of memory."""
 
 import json
+import math
 import os
 from dataclasses import replace
-from types import SimpleNamespace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from zerodr.config.families import PACKAGE
 from zerodr.config.speeds import Speeds
+from zerodr.config.stages import FinetuneStage, PretrainStage
 from zerodr.config.training import InitSettings, PairSettings
-from zerodr.operations.estimate.forecast import EMBEDDING, USUAL_DIMENSION, USUAL_LAYERS, Job, model_shape, text_rows
+from zerodr.operations.estimate.jobs import Job
+from zerodr.operations.estimate.networks import network_of
+from zerodr.operations.estimate.sizes import text_rows
 from zerodr.plan import Plan
-from zerodr.plan.lines import link_of
+from zerodr.plan.lines import SCOPE, Link, link_of
+from zerodr.plan.memory import LAYER_WEIGHTS, Batch, Data, mining_mib, training_mib
 from zerodr.plan.resources import need
+from zerodr.plan.rules import RULES
 
-FORWARD, TRAINING = 2, 6  # operations a parameter and token
-USUAL_SHAPE = (USUAL_DIMENSION, USUAL_LAYERS)  # of BERT-base, for models whose folder is not here yet
-PARAMETERS = 12  # of a transformer's layer, in units of its width squared
-TRAINED = ("finetune", "pretrain", "train_main", "train_augmenter")
-VIEWS = {"coco": 2, "condenser": 2}  # texts that a pretraining step reads of each document
+FORWARD, BACKWARD = 2, 4  # operations a parameter and token
+TWO_VIEWS = ("ict", "simcse")  # pretraining objectives that make two texts of a document that is not cut, too
+TRAINED = "trained"  # kind of the methods that train
+ADDED = 1.5  # texts of a step that a paper adds something to, in units of the others: assumed
+HEADED = ("coco", "condenser", "tsdae")  # those with layers of their own
+PREDICTIONS = {"mlm": 1.0, "coco": 2.0, "condenser": 2.0}  # of a masked token: by the last layer, by Condenser's head
 
 
+def settings_of(plan: Plan, job: Job) -> dict[str, Any]:
+    """Return the settings among the params of a job."""
+    return dict(json.loads(plan.settings(job.rule)(job.asked))["settings"])
+
+
+def views(plan: Plan, link: Link) -> int:
+    """Count the texts that a pretraining reads of a document in a step.
+
+    Two spans where documents are cut (`training.pretraining.passages:two_spans`); the one of a document without a
+    second is neglected.
+    """
+    stage = plan.chains.pretraining(link)
+    return 2 if stage.cut is not None or stage.objective.name in TWO_VIEWS else 1
+
+
+def mined_queries(plan: Plan, link: Link) -> int:
+    """Count the queries that a stage mines negatives for; 0 when unknown."""
+    collection, split = plan.chains.taught(link)
+    row, negatives = plan.bench.collections.get(collection), getattr(plan.chains.find_stage(link), "negatives", None)
+    queries = (row and (row.splits.get(split) or row.queries)) or 0
+    return min(queries, (negatives and negatives.queries) or queries)
+
+
+# ---- time ------------------------------------------------------------------------------------------------------
 def reckon(job: Job, plan: Plan, speeds: Speeds, units: float) -> float | None:
     """Estimate the seconds of a job; None for rules whose work is not known beforehand.
 
@@ -36,59 +68,52 @@ def reckon(job: Job, plan: Plan, speeds: Speeds, units: float) -> float | None:
     if job.rule in speeds.jobs:
         base, slope = speeds.jobs[job.rule]
         return base + slope * units + speeds.question_seconds * questions
-    if job.rule in EMBEDDING:
-        settings = json.loads(plan.settings(job.rule)(SimpleNamespace(**job.wildcards)))["settings"]
-        side = "document" if "shard" in job.wildcards else "query"
+    if job.facts.embeds:
+        settings, side = settings_of(plan, job), "document" if "shard" in job.wildcards else "query"
         tokens = text_rows(plan, job.wildcards) * _tokens(speeds, side, settings.get(f"{side}_tokens"))
-        return _seconds(job, plan, speeds, FORWARD * tokens, "encode", settings.get("precision", "fp32"))
-    if job.rule in TRAINED:
-        stage = json.loads(plan.settings(job.rule)(SimpleNamespace(**job.wildcards)))["settings"]["settings"]
-        training, precision = stage["training"], stage["training"]["precision"]
+        return _seconds(job, plan, speeds, tokens, "encode", settings.get("precision", "fp32"))
+    if job.facts.trains:
+        stage = settings_of(plan, job)["settings"]
+        training = stage["training"]
         tokens = training["steps"] * training["batch_queries"] * _tokens_of_sample(job, plan, speeds, stage)
         if words := stage.get("masked_words"):  # documents that a step reads, too
             texts = words["texts"] or training["batch_queries"]
             tokens += training["steps"] * texts * _tokens(speeds, "document", words["max_tokens"])
-        return _seconds(job, plan, speeds, TRAINING * tokens, "train", precision)
-    if job.rule == "score_pairs":
+        return _seconds(job, plan, speeds, tokens, "train", training["precision"])
+    if job.facts.time == "pairs":
         return _seconds_of_pairs(job, plan, speeds)
     return None
 
 
 def _seconds_of_pairs(job: Job, plan: Plan, speeds: Speeds) -> float | None:
     """Seconds of a cross-encoder that scores a positive and the mined negatives of each query."""
-    link = link_of(SimpleNamespace(**job.wildcards))
-    stage, (collection, split) = plan.chains.stage(link), plan.chains.taught(link)
-    row = plan.bench.collections.get(collection)
-    queries = (row and (row.splits.get(split) or row.queries)) or 0
+    link = link_of(job.asked)
+    stage, queries = plan.chains.stage(link), mined_queries(plan, link)
     if stage.teacher is None or not queries:
         return None
     teacher = plan.chains.server(stage.teacher, link.scope)
     encoder, precision = plan.chains.encoder(teacher.method), plan.chains.scoring(teacher)["precision"]
     assert isinstance(encoder, PairSettings)
-    pairs = min(queries, stage.negatives.queries or queries) * (1 + stage.negatives.count)
+    pairs = queries * (1 + stage.negatives.count)
     tokens = pairs * min(speeds.text_tokens.query + speeds.text_tokens.document, encoder.max_tokens)
     reading = replace(job, wildcards={"model": teacher.method, "scope": teacher.scope})
-    return _seconds(reading, plan, speeds, FORWARD * tokens, "encode", precision)
+    return _seconds(reading, plan, speeds, tokens, "encode", precision)
 
 
 def _questions(job: Job, plan: Plan) -> int | None:
     """Count the questions that a language model of a package writes in a job; None: another model does."""
-    if job.rule not in ("generate_queries", "hold_out_items"):
-        return 0
-    settings = json.loads(plan.settings(job.rule)(SimpleNamespace(**job.wildcards)))["settings"]
+    settings = settings_of(plan, job) if job.facts.questions else {}
     writer = settings.get("writer")
     if writer is None:
         return 0
-    count: int = settings["questions"] if job.rule == "hold_out_items" else settings["count"]
-    return count if writer["model"].startswith(PACKAGE) else None
+    return int(settings[job.facts.questions]) if writer["model"].startswith(PACKAGE) else None
 
 
 def _tokens_of_sample(job: Job, plan: Plan, speeds: Speeds, stage: dict[str, Any]) -> int:
-    objective = stage["objective"]
-    if job.rule == "pretrain":
-        return VIEWS.get(objective["name"], 1) * _tokens(speeds, "document", objective["max_tokens"])
+    objective, usual = stage["objective"], speeds.text_tokens
+    if job.facts.kind == "pretrain":
+        return views(plan, link_of(job.asked)) * _tokens(speeds, "document", objective["max_tokens"])
     encoder, documents = plan.chains.encoder(job.wildcards["model"]), 1 + objective.get("negatives_per_query", 0)
-    usual = speeds.text_tokens
     if isinstance(encoder, InitSettings):
         query, document = min(usual.query, encoder.query_tokens), min(usual.document, encoder.document_tokens)
         if memory := stage.get("memory"):  # each query is read with the documents that augment it
@@ -103,10 +128,97 @@ def _tokens(speeds: Speeds, side: str, limit: int | None) -> int:
     return min(usual, limit) if limit else usual
 
 
-def _seconds(job: Job, plan: Plan, speeds: Speeds, operations: float, work: Any, precision: str) -> float:
-    """Seconds of operations a parameter on the GPUs of a job, or on the cores it may use here."""
-    width, layers = model_shape(plan, job.wildcards["model"], job.wildcards["scope"]) or USUAL_SHAPE
-    gpus = plan.machines.gpus(job.rule)
-    cores = min(need(job.rule).threads, os.cpu_count() or 1)
-    rate = gpus * speeds.gpu.rate(work, precision) if gpus else cores * speeds.cpu_core.rate(work, precision)
-    return operations * PARAMETERS * layers * width**2 / rate
+@cache
+def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
+    """Return the flags of this machine's processor, such as `avx2`; none where the system does not list them."""
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    return frozenset(next((line for line in lines if line.startswith("flags")), "").partition(":")[2].split())
+
+
+def _seconds(job: Job, plan: Plan, speeds: Speeds, tokens: float, work: Any, precision: str) -> float:
+    """Seconds in which the GPUs of a job, or the cores that it may use here, read tokens."""
+    network = network_of(plan, job.wildcards["model"], job.wildcards["scope"])
+    gpus, cores = plan.machines.gpus(job.rule), min(need(job.rule).threads, os.cpu_count() or 1)
+    device = speeds.gpu if gpus else speeds.core(processor_flags())
+    rate = (gpus or cores) * device.rate(work, precision)
+    operations = FORWARD + (BACKWARD if work == "train" else 0)
+    return operations * tokens * LAYER_WEIGHTS * network.layers * network.width**2 / rate
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------
+def memory_mib(job: Job, plan: Plan) -> int | None:
+    """Compute the MiB that a job asks for; None for rules whose memory does not follow from their work."""
+    if job.facts.memory == "request":
+        return None
+    link = link_of(job.asked)
+    if job.facts.memory == "mining":
+        return mining_mib(_mined(plan, link))
+    stage, machines, network = (
+        settings_of(plan, job)["settings"],
+        plan.machines,
+        network_of(plan, link.method, link.scope),
+    )
+    processes, training = machines.processes(job.rule), stage["training"]
+    share = -(-int(training["batch_queries"]) // (int(training["accumulation"]) * processes * machines.nodes(job.rule)))
+    if job.facts.kind == "pretrain":
+        heads = stage["objective"].get("head_layers", 0) if stage["objective"]["name"] in HEADED else 0
+        network = network._replace(layers=network.layers + heads)
+        batch = _pretraining_batch(stage, views(plan, link) * share)
+        data = Data(_documents(plan, plan.chains.corpora(link)))
+    else:
+        batch, data = _batch(plan, link, stage, share), _mined(plan, link)
+    return training_mib(network, batch, data, processes, machines.gpus(job.rule) > 0)
+
+
+def _batch(plan: Plan, link: Link, stage: dict[str, Any], queries: int) -> Batch:
+    """Size the batch of a fine-tuning: `queries` of a micro-batch in one process, and their documents."""
+    encoder, settings = plan.chains.encoder(link.method), plan.chains.find_stage(link)
+    if any(getattr(settings, name, None) for name in getattr(settings, "added", ())):
+        queries = math.ceil(ADDED * queries)
+    documents = 1 + stage["objective"].get("negatives_per_query", 0)
+    if isinstance(encoder, PairSettings):
+        return _held(stage, queries * documents, encoder.max_tokens)
+    assert isinstance(encoder, InitSettings)
+    if stage.get("keep_index"):  # documents are not encoded
+        return _held(stage, queries, encoder.query_tokens)
+    return _held(stage, queries * (1 + documents), max(encoder.query_tokens, encoder.document_tokens))
+
+
+def _pretraining_batch(stage: dict[str, Any], texts: int) -> Batch:
+    """Size the batch of a pretraining: `texts` of a micro-batch in one process."""
+    objective = stage["objective"]
+    masked = PREDICTIONS.get(objective["name"], 0.0) * objective.get("mask_rate", 0.0)
+    shares = {"tsdae": 1.0, "t5_coco": 2 * objective.get("corruption_rate", 0.0)}
+    return _held(stage, texts, objective["max_tokens"], shares.get(objective["name"], masked))
+
+
+def _held(stage: dict[str, Any], texts: int, tokens: int, predicted: float = 0.0) -> Batch:
+    """Cut a batch to the texts that are held at once; `predicted` is a share of tokens."""
+    training = stage["training"]
+    texts = min(texts, training["cache_chunk"] or texts)
+    return Batch(texts, tokens, predicted * texts * tokens, training["dropout"] != 0, training["precision"] != "fp32")
+
+
+def _mined(plan: Plan, link: Link) -> Data:
+    """Count what a stage's mined lists hold."""
+    queries, negatives = mined_queries(plan, link), getattr(plan.chains.find_stage(link), "negatives", None)
+    entries = queries * (1 + (negatives.count if negatives is not None else 0))
+    return Data(_documents(plan, [plan.chains.taught(link)[0]]), entries / 1e6, queries / 1e6)
+
+
+def _documents(plan: Plan, names: list[str]) -> float:
+    rows = [plan.bench.collections.get(name) for name in names]
+    return sum(row.planned_documents for row in rows if row) / 1e6
+
+
+def largest_training(plan: Plan) -> int:
+    """Compute the most MiB that a training of the main table's rows asks for; 0 where none is trained."""
+    trained, largest = [name for name, facts in RULES.items() if facts.memory == "training"], 0
+    trainings = {name: PretrainStage if RULES[name].kind == "pretrain" else FinetuneStage for name in trained}
+    for method in (method for method in plan.methods if plan.method(method).kind == TRAINED):
+        recipe = method.partition("@")[0]
+        for name, stage in plan.chains.trained(recipe).chain.items():
+            rule = next((rule for rule, stages in trainings.items() if isinstance(stage, stages)), "")
+            scope = plan.columns[0].name if plan.columns and stage.scope != SCOPE else SCOPE
+            largest = max(largest, memory_mib(Job(rule, {"model": recipe, "scope": scope, "stage": name}), plan) or 0)
+    return largest

@@ -25,7 +25,7 @@ PROFILE = "config/profiles/slurm/config.yaml"
 
 
 @dataclass(frozen=True)
-class Node:
+class ClusterNode:
     """Size of one node: cores, MiB of memory, GPUs."""
 
     cores: int
@@ -47,11 +47,11 @@ class Partition:
     name: str
     default: bool
     minutes: int | None
-    nodes: tuple[Node, ...]
+    nodes: tuple[ClusterNode, ...]
 
 
 @dataclass(frozen=True, order=True)
-class Request:
+class JobRequest:
     """Resources that jobs of one rule request from Slurm.
 
     Attributes:
@@ -95,23 +95,13 @@ class Submitting:
     partition_file: bool = False
 
 
-def default_scale(default_resources: Iterable[str] | None) -> str:
-    """Choose the scale of a configuration that names none: `paper` where jobs go to Slurm, else `mini`.
-
-    Args:
-        default_resources: names of Snakemake's default resources. A profile that submits to Slurm has some that begin
-            with `slurm_`; they are known in a dry run and in submitted jobs too, whatever `--config` words are given.
-    """
-    return "paper" if any(name.startswith("slurm_") for name in default_resources or ()) else "mini"
-
-
 def submitting(settings: Any) -> Submitting:
     """Read the plugin's settings and the environment, as the plugin does."""
     file = settings.partition_config or os.environ.get("SNAKEMAKE_SLURM_PARTITIONS")
     return Submitting(settings.qos or "", settings.reservation or "", bool(file))
 
 
-def request_of(rule: str, resources: dict[str, Any], cores: int, common: Submitting | None = None) -> Request:
+def request_of(rule: str, resources: dict[str, Any], cores: int, common: Submitting | None = None) -> JobRequest:
     """Read the request of a Snakemake job from its resources; a value that is no number yet counts as 0."""
 
     def number(name: str) -> int:
@@ -131,7 +121,7 @@ def request_of(rule: str, resources: dict[str, Any], cores: int, common: Submitt
         "reservation": common.reservation,
     }
     shape = {"gres": text("gres"), "gpus": f"{model}{gpus}" if gpus else "", "nodes": str(nodes or "")}
-    return Request(
+    return JobRequest(
         rule=rule,
         gpus=gpus or sum(map(int, GPUS.findall(text("gres")))),
         nodes=nodes or 1,
@@ -173,7 +163,7 @@ def parse_partitions(text: str) -> dict[str, Partition]:
     for line in text.splitlines():
         name, time, cores, memory, gres = line.strip().split("|")
         key = name.rstrip("*")
-        node = Node(_leading(cores), _leading(memory), sum(map(int, GPUS.findall(gres))))
+        node = ClusterNode(_leading(cores), _leading(memory), sum(map(int, GPUS.findall(gres))))
         nodes = partitions[key].nodes if key in partitions else ()
         partitions[key] = Partition(key, name.endswith("*"), minutes_of(time), (*nodes, node))
     return partitions
@@ -205,7 +195,7 @@ class Unfit:
 
 
 # snakemake-executor-plugin-slurm issue 320: a refusal of sbatch ends the run while its other jobs stay in the queue.
-def check_fit(requests: Iterable[Request], partitions: dict[str, Partition]) -> None:
+def check_fit(requests: Iterable[JobRequest], partitions: dict[str, Partition]) -> None:
     """Check that for each request some node can hold the job and its partition allows the walltime.
 
     Raises:
@@ -234,7 +224,7 @@ def _advice(why: Unfit, rules: list[str]) -> str:
     return why.advice.replace("{changes}", changes)
 
 
-def unfit(request: Request, partitions: dict[str, Partition]) -> Unfit | None:
+def unfit(request: JobRequest, partitions: dict[str, Partition]) -> Unfit | None:
     """Return why the first partition of a request can't run its jobs; None when one can, or none is known."""
     names = names_of(request, partitions)
     if request.elsewhere:
@@ -246,7 +236,7 @@ def unfit(request: Request, partitions: dict[str, Partition]) -> Unfit | None:
     return None if None in misfits else misfits[0]
 
 
-def _unfit_for(request: Request, name: str, partitions: dict[str, Partition]) -> Unfit | None:
+def _unfit_for(request: JobRequest, name: str, partitions: dict[str, Partition]) -> Unfit | None:
     if name not in partitions:
         step = f"change {PROFILE}: {nearest(name, partitions)}"
         return Unfit(f"requests partition {name}, which is not known to this cluster", step)
@@ -276,13 +266,13 @@ def _unfit_for(request: Request, name: str, partitions: dict[str, Partition]) ->
     return None
 
 
-def names_of(request: Request, partitions: dict[str, Partition]) -> list[str]:
+def names_of(request: JobRequest, partitions: dict[str, Partition]) -> list[str]:
     """List the partitions of a request: those that it names, separated by commas, else the cluster's default."""
     named = [name for name in request.partition.split(",") if name]
     return named or [partition.name for partition in partitions.values() if partition.default][:1]
 
 
-def ceilings(requests: Iterable[Request]) -> dict[str, Ceiling]:
+def ceilings(requests: Iterable[JobRequest]) -> dict[str, Ceiling]:
     """Return the largest memory of a fitting node and the longest walltime, by rule: upper limits of later attempts."""
     distinct = sorted(set(requests))
     partitions = read_partitions() if distinct else {}

@@ -1,22 +1,35 @@
-"""Check once, before the first job is submitted, that Slurm accepts the jobs: permissions and shared folders."""
+"""Check before the first job is submitted that Slurm accepts the jobs, and wait for those that a killed Snakemake left.
+
+Snakemake deletes the outputs of a job before it runs it. A job submitted while its predecessor runs, and started after
+that one has published, would so repeat finished work.
+"""
 
 import contextlib
+import os
 import re
 import shutil
 import sys
+import time
 import uuid
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from zerodr.errors import MachineError, ZerodrError
-from zerodr.operations.slurm.cluster import PROFILE, Request, ask_slurm, check_fit, last_line, read_partitions
+from zerodr.operations.slurm.cluster import PROFILE, JobRequest, ask_slurm, check_fit, last_line, read_partitions
 
+QUEUE = ["squeue", "--me", "--noheader", "--format=%i|%V|%Z|%k"]
+OF_SNAKEMAKE = "rule_"  # start of the executor plugin's comment on each job
+POLL_S = 10.0
+REPEAT_S = 300.0
 PROBE_S = 10
 LONGEST_POLL_S = 180
 SHARED_TYPES = ("nfs", "lustre", "gpfs", "beegfs", "ceph", "gluster", "smb", "cifs", "orangefs", "panfs", "wekafs")
 
 
-def refusal(requests: Iterable[Request], folder: Path, status_command: str) -> str:
+def refusal(requests: Iterable[JobRequest], folder: Path, status_command: str) -> str:
     """Return the reason against submitting as one message; empty without any."""
     try:
         check_cluster(requests, folder)
@@ -27,7 +40,7 @@ def refusal(requests: Iterable[Request], folder: Path, status_command: str) -> s
     return ""
 
 
-def check_cluster(requests: Iterable[Request], folder: Path) -> None:
+def check_cluster(requests: Iterable[JobRequest], folder: Path) -> None:
     """Check everything that can be known before a job is submitted.
 
     Args:
@@ -64,7 +77,7 @@ def check_memory_of_jobs(least_s: int = LONGEST_POLL_S) -> None:
 
 # snakemake-executor-plugin-slurm issues 320 and 341: the plugin tests the account alone, without partition and
 # options, and stops the run at the first refusal.
-def check_permission(request: Request) -> None:
+def check_permission(request: JobRequest) -> None:
     """Check that Slurm accepts a small job with the request's options (`sbatch --test-only` submits nothing).
 
     For a job whose partition is chosen at submission, only the account is checked.
@@ -88,7 +101,7 @@ def check_permission(request: Request) -> None:
         raise MachineError(where, problem, f"{step}; your accounts: {', '.join(known) or 'none'}")
 
 
-def _accounts_of(request: Request) -> list[str]:
+def _accounts_of(request: JobRequest) -> list[str]:
     return [name for name in re.split(r"[,\s]+", request.account) if name]
 
 
@@ -102,13 +115,13 @@ def accounts() -> list[str]:
     return sorted(set(done.stdout.split())) if done.returncode == 0 else []
 
 
-def _where(request: Request) -> list[str]:
+def _where(request: JobRequest) -> list[str]:
     partition = [f"--partition={request.partition}"] if request.partition else []
     return [*partition, *(f"--account={name}" for name in _accounts_of(request)[:1]), *request.queue]
 
 
 # No issue known: the plugin's jobs fail one by one where nodes do not see the checkout.
-def check_shared(folder: Path, request: Request) -> None:
+def check_shared(folder: Path, request: JobRequest) -> None:
     """Check that compute nodes see the checkout and its results folder, which may link to another file system.
 
     Both file systems decide, else a probe on one node if one is free now. Without a free node, a warning says that it
@@ -147,3 +160,86 @@ def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
     fields = [line.split() for line in mounts.read_text().splitlines()]
     above = [(entry[1], entry[2]) for entry in fields if folder.resolve().is_relative_to(entry[1])]
     return max(above, key=lambda entry: len(entry[0]), default=("", ""))[1]
+
+
+# ---- jobs of an earlier run --------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Lingering:
+    """A job in Slurm's queue.
+
+    Attributes:
+        number: as `scancel` takes it.
+        submitted: time, as Slurm writes it.
+        rule: its rule.
+    """
+
+    number: str
+    submitted: str
+    rule: str
+
+
+def jobs_of(folder: Path) -> list[Lingering] | None:
+    """List Snakemake's running and waiting jobs in `folder`; None when Slurm does not answer."""
+    if shutil.which(QUEUE[0]) is None:
+        return None
+    done = ask_slurm(QUEUE)
+    return parse_queue(done.stdout, folder) if done.returncode == 0 else None
+
+
+def parse_queue(text: str, folder: Path) -> list[Lingering]:
+    """Parse lines `number|submitted|folder|comment` of `squeue`, without the job of this process."""
+    jobs = []
+    for line in text.splitlines():
+        number, submitted, workdir, comment = line.strip().split("|", 3)
+        if comment.startswith(OF_SNAKEMAKE) and number != os.environ.get("SLURM_JOB_ID"):
+            if Path(workdir).resolve() == folder.resolve():
+                rule = comment.removeprefix(OF_SNAKEMAKE).split("_wildcards_")[0]
+                jobs.append(Lingering(number, submitted, rule))
+    return jobs
+
+
+# snakemake issue 4084: a new Snakemake does not attach to jobs of a killed one.
+def wait_for_jobs(folder: Path, write: Callable[[str], object] = sys.stderr.write) -> bool:
+    """Wait until no job of an earlier run works in `folder`, and report which jobs remain.
+
+    Returns:
+        whether there was one, so that the DAG must be planned again from the disk.
+
+    Raises:
+        SystemExit: after Ctrl-C; the jobs continue.
+    """
+    jobs = jobs_of(folder)
+    if not jobs:
+        return False
+    shown: tuple[str, float] = ("", 0.0)
+    try:
+        while jobs or jobs is None:
+            line = _waiting(jobs) if jobs else shown[0]
+            if line != shown[0] or time.monotonic() - shown[1] >= REPEAT_S:
+                write(f"{line}\n")
+                shown = line, time.monotonic()
+            time.sleep(POLL_S)
+            jobs = jobs_of(folder)
+    except KeyboardInterrupt:
+        write("Stopped waiting: those jobs continue.\n")
+        raise SystemExit(130) from None
+    write("They have ended: planning again from their results.\n")
+    return True
+
+
+def _waiting(jobs: list[Lingering]) -> str:
+    rules = ", ".join(f"{count} {rule}" for rule, count in sorted(Counter(job.rule for job in jobs).items()))
+    numbers = sorted(job.number for job in jobs)
+    return (
+        f"Waiting for {len(jobs)} Slurm jobs of an earlier run in this folder ({rules}; submitted since "
+        f"{min(job.submitted for job in jobs)}), so that no work is repeated. Ctrl-C stops waiting; to cancel "
+        f"them: scancel {' '.join(numbers[:8])}{' ...' if len(numbers) > 8 else ''}"
+    )
+
+
+# snakemake issue 4084 too: the graph of jobs is fixed before the jobs have ended.
+def start_again() -> NoReturn:
+    """Replace this process by a new one with the same command line."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

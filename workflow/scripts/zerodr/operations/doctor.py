@@ -1,4 +1,7 @@
-"""Check a machine with the standard library alone, before anything is installed. Nothing is changed."""
+"""List what this machine lacks (`make doctor`), and change nothing.
+
+Python 3.11 is enough, as this runs before anything is installed. With all packages, `doctor_bench` checks more.
+"""
 
 import importlib.metadata
 import importlib.util
@@ -15,14 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-LOCK = Path(__file__).resolve().parents[5] / "envs" / "requirements.lock"
+from zerodr.config.quantities import GIBI, MEBI, first_names
+
+LOCK = Path(__file__).resolve().parents[4] / "envs" / "requirements.lock"
 GPU_LOCK = LOCK.with_name("gpu.lock")
 PIN = re.compile(r"^([\w.-]+)==([^\s;#]+)", re.M)
 PYTHON = (3, 11)
 HUB = "https://huggingface.co"
 PATIENCE_S = 4
-GIBI = 2**30
-MEBI = 2**20
 ENVIRONMENT_GIB = 3  # .venv with torch for the CPU; CUDA's libraries take more
 LEAST_MEMORY_MIB = 4000
 COMFORTABLE_MEMORY_MIB = 24000
@@ -33,7 +36,7 @@ INSTALL = "bash envs/create.sh"
 SHOWN = 4
 
 
-class Scale(NamedTuple):
+class ScaleNeeds(NamedTuple):
     """Needs of the default target at a scale, estimated.
 
     Attributes:
@@ -50,14 +53,14 @@ class Scale(NamedTuple):
 
 MINI_GIB = 3
 SCALES = {
-    "mini": Scale(MINI_GIB, LEAST_MEMORY_MIB, False),
-    "lab": Scale(20, 5000, True),
-    "paper": Scale(5000, 20000, True),
+    "mini": ScaleNeeds(MINI_GIB, LEAST_MEMORY_MIB, False),
+    "lab": ScaleNeeds(20, 5000, True),
+    "paper": ScaleNeeds(5000, 20000, True),
 }
 
 
 @dataclass(frozen=True)
-class Finding:
+class Check:
     """The result of one check.
 
     Attributes:
@@ -73,7 +76,25 @@ class Finding:
     step: str = ""
 
 
-def examine(root: Path = Path(".")) -> list[Finding]:
+def main() -> int:
+    """Print the findings; return 1 when something is missing."""
+    if packages().state == "missing":
+        findings = examine()
+    else:
+        from zerodr.operations.cli import plan_of
+        from zerodr.operations.doctor_bench import examine_bench
+
+        findings = examine_bench(plan_of([]))
+    sys.stdout.write(render(findings) + "\n")
+    return int(is_missing(findings))
+
+
+def is_missing(findings: Sequence[Check]) -> bool:
+    """True when the mini job can't run."""
+    return any(finding.state == "missing" for finding in findings)
+
+
+def examine(root: Path = Path(".")) -> list[Check]:
     """Check what can be checked without a package."""
     size, free = memory(), shutil.disk_usage(root).free
     machine = [python(), packages(), space(root), size, cores(), gpu(), slurm()]
@@ -81,7 +102,7 @@ def examine(root: Path = Path(".")) -> list[Finding]:
     return [*machine, *where, *runnable(free, memory_mib(), machine[5].state == "ok", SCALES)]
 
 
-def render(findings: list[Finding]) -> str:
+def render(findings: list[Check]) -> str:
     """Format one line a finding, then the verdict."""
     width = max(len(finding.topic) for finding in findings)
     lines = [f"{f.state:<8}  {f.topic:<{width}}  {f.detail}{f'  ->  {f.step}' if f.step else ''}" for f in findings]
@@ -90,20 +111,14 @@ def render(findings: list[Finding]) -> str:
     return "\n".join([*lines, "", verdict])
 
 
-def listed(names: Sequence[str]) -> str:
-    """List the first names, and the number of further ones."""
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
-
-
-def space(root: Path = Path(".")) -> Finding:
+def space(root: Path = Path(".")) -> Check:
     """Compare free space with what the environment and the smallest scale need."""
     free, needed = shutil.disk_usage(root).free / GIBI, ENVIRONMENT_GIB + MINI_GIB
     detail = f"{free:.1f} GiB free, environment and scale mini need about {needed:.0f} GiB"
-    return Finding("disk", "ok" if free >= needed else "missing", detail, "" if free >= needed else "free space")
+    return Check("disk", "ok" if free >= needed else "missing", detail, "" if free >= needed else "free space")
 
 
-def mirrors(config: Path) -> Finding:
+def mirrors(config: Path) -> Check:
     """List the mirror folders of the configuration, read as text, and the archives in them."""
     text = config.read_text(encoding="utf-8") if config.exists() else ""
     match = re.search(r"^mirrors:\s*\[([^\]]*)\]", text, re.M)
@@ -112,10 +127,10 @@ def mirrors(config: Path) -> Finding:
     absent = [str(path) for path in folders if not path.is_dir()]
     detail = "; ".join([*present, *(f"{name} is no folder" for name in absent)]) or "none configured"
     step = "" if present else "archives come from the network; or put them into a mirror folder (config/config.yaml)"
-    return Finding("mirrors", "ok" if present else "optional", detail, step)
+    return Check("mirrors", "ok" if present else "optional", detail, step)
 
 
-def runnable(free_bytes: int, memory: int | None, gpus: bool, scales: dict[str, Scale]) -> Iterator[Finding]:
+def runnable(free_bytes: int, memory: int | None, gpus: bool, scales: dict[str, ScaleNeeds]) -> Iterator[Check]:
     """Say for each scale whether its default target can run here, as far as disk, memory and GPU decide."""
     for name, scale in scales.items():
         lacks = []
@@ -127,7 +142,7 @@ def runnable(free_bytes: int, memory: int | None, gpus: bool, scales: dict[str, 
             lacks.append("a GPU (--config gpus=0 trains on the CPU, slowly)")
         command = f"snakemake --profile config/profiles/local --config scale={name}"
         detail = f"lacks {'; '.join(lacks)}" if lacks else "can run here"
-        yield Finding(f"target all, scale {name}", "optional" if lacks else "ok", detail, command if not lacks else "")
+        yield Check(f"target all, scale {name}", "optional" if lacks else "ok", detail, command if not lacks else "")
 
 
 def memory_mib(meminfo: Path = Path("/proc/meminfo"), limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:
@@ -139,15 +154,15 @@ def memory_mib(meminfo: Path = Path("/proc/meminfo"), limit: Path = Path("/sys/f
     return min(sizes, default=None)
 
 
-def python() -> Finding:
+def python() -> Check:
     """Check the interpreter's version."""
     version, needed = (".".join(map(str, numbers)) for numbers in (sys.version_info[:3], PYTHON))
     if sys.version_info[:2] == PYTHON:
-        return Finding("Python", "ok", version)
-    return Finding("Python", "missing", f"{version}, needs {needed}", f"make PYTHON=python{needed} mini")
+        return Check("Python", "ok", version)
+    return Check("Python", "missing", f"{version}, needs {needed}", f"make PYTHON=python{needed} mini")
 
 
-def packages(lock: Path = LOCK) -> Finding:
+def packages(lock: Path = LOCK) -> Check:
     """Compare installed packages with the lock file; local build tags such as `+cpu` don't count.
 
     Where faiss-gpu is installed, envs/gpu.lock holds for it in place of the line about faiss-cpu.
@@ -164,10 +179,14 @@ def packages(lock: Path = LOCK) -> Finding:
         elif installed.partition("+")[0] != version.partition("+")[0]:
             other.append(f"{name} {installed} (pinned {version})")
     if absent:
-        return Finding("packages", "missing", f"{len(absent)} of {len(pinned)} absent: {listed(absent)}", INSTALL)
+        return Check(
+            "packages", "missing", f"{len(absent)} of {len(pinned)} absent: {first_names(absent, SHOWN)}", INSTALL
+        )
     if other:
-        return Finding("packages", "optional", f"{len(other)} of {len(pinned)} differ: {listed(other)}", INSTALL)
-    return Finding("packages", "ok", f"{len(pinned)} as pinned in {lock.name}")
+        return Check(
+            "packages", "optional", f"{len(other)} of {len(pinned)} differ: {first_names(other, SHOWN)}", INSTALL
+        )
+    return Check("packages", "ok", f"{len(pinned)} as pinned in {lock.name}")
 
 
 def installed_version(name: str) -> str | None:
@@ -178,7 +197,7 @@ def installed_version(name: str) -> str | None:
         return None
 
 
-def faiss() -> Finding:
+def faiss() -> Check:
     """Say which faiss is installed, and whether it uses a GPU."""
     from zerodr.retrieval.device import driver_present, faiss_gpus
 
@@ -186,97 +205,99 @@ def faiss() -> Finding:
     if gpu:
         count = faiss_gpus()
         where = f"uses {count} {'GPU' if count == 1 else 'GPUs'}" if count else "sees no GPU and uses the CPU"
-        return Finding("faiss", "ok", f"faiss-gpu {gpu} {where}")
+        return Check("faiss", "ok", f"faiss-gpu {gpu} {where}")
     if cpu and driver_present():
-        return Finding("faiss", "optional", f"faiss-cpu {cpu}, though there is a GPU", INSTALL)
-    return Finding(
-        "faiss", "ok" if cpu else "missing", f"faiss-cpu {cpu or 'is not installed'}", "" if cpu else INSTALL
-    )
+        return Check("faiss", "optional", f"faiss-cpu {cpu}, though there is a GPU", INSTALL)
+    return Check("faiss", "ok" if cpu else "missing", f"faiss-cpu {cpu or 'is not installed'}", "" if cpu else INSTALL)
 
 
-def memory(meminfo: Path = Path("/proc/meminfo"), limit: Path = Path("/sys/fs/cgroup/memory.max")) -> Finding:
+def memory(meminfo: Path = Path("/proc/meminfo"), limit: Path = Path("/sys/fs/cgroup/memory.max")) -> Check:
     """Check the memory of the machine, or of the container when that is less."""
     size = memory_mib(meminfo, limit)
     if size is None:
-        return Finding("memory", "optional", "unknown on this system", f"needs {LEAST_MEMORY_MIB} MiB")
+        return Check("memory", "optional", "unknown on this system", f"needs {LEAST_MEMORY_MIB} MiB")
     if size < LEAST_MEMORY_MIB:
-        return Finding("memory", "missing", f"{size} MiB, needs {LEAST_MEMORY_MIB}", "use another machine")
+        return Check("memory", "missing", f"{size} MiB, needs {LEAST_MEMORY_MIB}", "use another machine")
     if size < COMFORTABLE_MEMORY_MIB:
         detail = f"{size} MiB, {COMFORTABLE_MEMORY_MIB} are comfortable"
-        return Finding("memory", "optional", detail, "run fewer jobs at once: --cores 1")
-    return Finding("memory", "ok", f"{size} MiB")
+        return Check("memory", "optional", detail, "run fewer jobs at once: --cores 1")
+    return Check("memory", "ok", f"{size} MiB")
 
 
-def cores() -> Finding:
+def cores() -> Check:
     """Count the cores that this process may use."""
-    return Finding("cores", "ok", str(len(os.sched_getaffinity(0))))
+    return Check("cores", "ok", str(len(os.sched_getaffinity(0))))
 
 
-def gpu() -> Finding:
+def gpu() -> Check:
     """List CUDA devices by the driver, and check whether the installed torch can use them."""
     if shutil.which("nvidia-smi") is None:
-        return Finding("GPU", "optional", "none (no nvidia-smi on PATH)", NO_GPU)
+        return Check("GPU", "optional", "none (no nvidia-smi on PATH)", NO_GPU)
     words = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
     names = done.stdout.strip().splitlines()
     if done.returncode or not names:
         reason = " ".join((done.stdout + done.stderr).split())[:120]
-        return Finding("GPU", "optional", f"none ({reason})", NO_GPU)
+        return Check("GPU", "optional", f"none ({reason})", NO_GPU)
     if importlib.util.find_spec("torch") is None:
-        return Finding("GPU", "optional", f"{'; '.join(names)}, torch is not installed", INSTALL)
+        return Check("GPU", "optional", f"{'; '.join(names)}, torch is not installed", INSTALL)
     import torch
 
     if not torch.cuda.is_available():
         detail = f"{'; '.join(names)}, but torch {torch.__version__} can't use it"
-        return Finding("GPU", "optional", detail, f"UV_TORCH_BACKEND=auto {INSTALL}")
-    return Finding("GPU", "ok", f"{'; '.join(names)}, torch {torch.__version__}")
+        return Check("GPU", "optional", detail, f"UV_TORCH_BACKEND=auto {INSTALL}")
+    return Check("GPU", "ok", f"{'; '.join(names)}, torch {torch.__version__}")
 
 
-def slurm() -> Finding:
+def slurm() -> Check:
     """Check Slurm's commands and partitions."""
     absent = [name for name in ("sbatch", "sinfo", "squeue") if shutil.which(name) is None]
     if absent:
         detail = f"{', '.join(absent)} not on PATH"
-        return Finding("Slurm", "optional", detail, "run on a login node to use --profile slurm")
+        return Check("Slurm", "optional", detail, "run on a login node to use --profile slurm")
     words = ["sinfo", "--noheader", "--format=%P"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
     if done.returncode and any(sign in done.stderr for sign in NO_CONTROLLER):
-        return Finding("Slurm", "optional", "no controller is configured here", "run on a login node of the cluster")
+        return Check("Slurm", "optional", "no controller is configured here", "run on a login node of the cluster")
     if done.returncode:
         message = " ".join(done.stderr.split())[:120]
-        return Finding("Slurm", "optional", f"sinfo: {message}", "ask the cluster's administrators")
-    return Finding("Slurm", "ok", f"partitions {' '.join(done.stdout.split())}")
+        return Check("Slurm", "optional", f"sinfo: {message}", "ask the cluster's administrators")
+    return Check("Slurm", "ok", f"partitions {' '.join(done.stdout.split())}")
 
 
-def hub(offline: bool, address: str = HUB) -> Finding:
+def hub(offline: bool, address: str = HUB) -> Check:
     """Check whether the model hub answers."""
     if offline or os.environ.get("HF_HUB_OFFLINE") == "1":
-        return Finding("model hub", "ok", "not checked: offline is set")
+        return Check("model hub", "ok", "not checked: offline is set")
     try:
         with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=PATIENCE_S) as answer:
-            return Finding("model hub", "ok", f"{address} answers {answer.status}")
+            return Check("model hub", "ok", f"{address} answers {answer.status}")
     except urllib.error.HTTPError as error:
         state: Literal["ok", "optional"] = "ok" if error.code < 500 else "optional"
-        return Finding("model hub", state, f"{address} answers {error.code}", "" if error.code < 500 else "try later")
+        return Check("model hub", state, f"{address} answers {error.code}", "" if error.code < 500 else "try later")
     except OSError as error:
         step = "only models from the hub need it; set HTTPS_PROXY, or give folders"
-        return Finding("model hub", "optional", f"{address}: {getattr(error, 'reason', error)}", step)
+        return Check("model hub", "optional", f"{address}: {getattr(error, 'reason', error)}", step)
 
 
-def writable(folder: Path = Path("results")) -> Finding:
+def writable(folder: Path = Path("results")) -> Check:
     """Check whether files can be written to the results folder."""
     folder = folder if folder.exists() else Path(".")
     try:
         with tempfile.TemporaryFile(dir=folder):
-            return Finding("results", "ok", f"{folder.resolve()} is writable")
+            return Check("results", "ok", f"{folder.resolve()} is writable")
     except OSError as error:
         detail = f"{folder.resolve()}: {error.strerror}"
-        return Finding("results", "missing", detail, f"chmod u+w {folder}, or use another checkout")
+        return Check("results", "missing", detail, f"chmod u+w {folder}, or use another checkout")
 
 
-def browser() -> Finding:
+def browser() -> Check:
     """Check for a browser for the test of the HTML report."""
     if path := next((path for path in map(shutil.which, BROWSERS) if path), None):
-        return Finding("browser", "ok", path)
+        return Check("browser", "ok", path)
     step = "only the report's test needs it: apt install chromium"
-    return Finding("browser", "optional", "no Chromium on PATH", step)
+    return Check("browser", "optional", "no Chromium on PATH", step)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

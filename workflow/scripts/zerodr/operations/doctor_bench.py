@@ -9,14 +9,15 @@ from pathlib import Path
 from zerodr.config.base import mapping
 from zerodr.config.files import read_yaml
 from zerodr.config.load import load_bench
+from zerodr.config.quantities import GIBI, MEBI, first_names
 from zerodr.errors import ConfigError, MachineError
 from zerodr.lineage.store import FOLDER, shown_uri, tracking_uri
-from zerodr.operations.doctor.machine import (
+from zerodr.operations.doctor import (
     LEAST_MEMORY_MIB,
     PATIENCE_S,
     SCALES,
-    Finding,
-    Scale,
+    Check,
+    ScaleNeeds,
     browser,
     cores,
     faiss,
@@ -31,12 +32,12 @@ from zerodr.operations.doctor.machine import (
     slurm,
     writable,
 )
-from zerodr.operations.estimate.footprint import largest_training
-from zerodr.operations.estimate.forecast import GIBI, MEBI, first_names, in_mirror, is_unpinned
+from zerodr.operations.estimate.sizes import in_mirror, is_unpinned
+from zerodr.operations.estimate.work import largest_training
 from zerodr.plan import Plan, paths
 
 
-def examine(plan: Plan) -> list[Finding]:
+def examine_bench(plan: Plan) -> list[Check]:
     """Check everything that the plan's scale needs."""
     machine = [python(), packages(), faiss(), java(), *disk(plan), memory(), cores(), gpu(), slurm()]
     archived = [mirrors(Path("config/config.yaml")), *archives(plan), hub(plan.config.offline), mlflow()]
@@ -44,17 +45,17 @@ def examine(plan: Plan) -> list[Finding]:
     return [*machine, *archived, writable(), browser(), *scales(plan), *able]
 
 
-def java() -> Finding:
+def java() -> Check:
     """Check Java and the jar for Lucene."""
     from zerodr.lexical.jvm import java_status
 
     try:
-        return Finding("Java", "ok", java_status())
+        return Check("Java", "ok", java_status())
     except MachineError as error:
-        return Finding("Java", "missing", error.what, f"{error.next_step} (or methods: [bm25-flat+bm25s])")
+        return Check("Java", "missing", error.what, f"{error.next_step} (or methods: [bm25-flat+bm25s])")
 
 
-def disk(plan: Plan) -> Iterator[Finding]:
+def disk(plan: Plan) -> Iterator[Check]:
     """Compare free space with the needs of the scale's whole table, where they are known and nothing is there yet."""
     free, scale = shutil.disk_usage(".").free, plan.config.scale
     needed, detail = SCALES[scale].disk_gib if scale in SCALES else None, f"{free / GIBI:.1f} GiB free"
@@ -62,15 +63,15 @@ def disk(plan: Plan) -> Iterator[Finding]:
         detail += f", the table of scale {scale} needs about {needed:.0f} GiB"
     if needed is not None and free < needed * GIBI:
         begun = Path("results").exists() or {"methods", "collections"} & plan.config.model_fields_set
-        yield Finding("disk", "optional" if begun else "missing", detail, "free space, or: ln -s /larger/disk results")
+        yield Check("disk", "optional" if begun else "missing", detail, "free space, or: ln -s /larger/disk results")
     else:
-        yield Finding("disk", "ok", detail)
+        yield Check("disk", "ok", detail)
     inodes = os.statvfs(".")
     if inodes.f_files and inodes.f_favail < 10_000:
-        yield Finding("inodes", "missing", f"{inodes.f_favail} left", "delete small files")
+        yield Check("inodes", "missing", f"{inodes.f_favail} left", "delete small files")
 
 
-def archives(plan: Plan) -> Iterator[Finding]:
+def archives(plan: Plan) -> Iterator[Check]:
     """Check the archives of the plan's scale: downloaded, in a mirror folder, or still to fetch."""
     rows = {row.archive: row for row in [*plan.columns, plan.collection(plan.source)] if row.kind != "own"}
     far = [row for name, row in rows.items() if not Path(paths.archive(name)).exists() and not in_mirror(plan, name)]
@@ -78,7 +79,7 @@ def archives(plan: Plan) -> Iterator[Finding]:
     unpinned = [name for name, row in rows.items() if is_unpinned(plan, row)]
     tail = f"; not pinned by a checksum: {first_names(unpinned)}" if unpinned else ""
     if not far:
-        yield Finding("archives", "ok", present + tail)
+        yield Check("archives", "ok", present + tail)
         return
     size = sum(row.archive_bytes or 0 for row in far) / MEBI
     names = first_names([row.archive for row in far])
@@ -90,10 +91,10 @@ def archives(plan: Plan) -> Iterator[Finding]:
         first = far[0].addresses
         reason = "" if any(_answers(url) for url in first) else f"{first[0]} can't be reached"
     if reason:
-        yield Finding("archives", "missing", f"{present}; absent: {names}; {reason}{tail}", step)
+        yield Check("archives", "missing", f"{present}; absent: {names}; {reason}{tail}", step)
     else:
         present += f"; the run fetches {size:.0f} MiB: {names}{tail}"
-        yield Finding("archives", "optional", present, f"or {step}")
+        yield Check("archives", "optional", present, f"or {step}")
 
 
 def _answers(address: str) -> bool:
@@ -104,21 +105,21 @@ def _answers(address: str) -> bool:
         return False
 
 
-def mlflow() -> Finding:
+def mlflow() -> Check:
     """Check the store of published lineage."""
     uri = tracking_uri()
     if uri.startswith(("http:", "https:")):
         try:
             with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=PATIENCE_S) as answer:
-                return Finding("MLflow", "ok", f"{shown_uri(uri)} answers {answer.status}")
+                return Check("MLflow", "ok", f"{shown_uri(uri)} answers {answer.status}")
         except OSError as error:
             detail = f"{shown_uri(uri)}: {getattr(error, 'reason', error)}"
-            return Finding("MLflow", "missing", detail, "start the server, or: unset MLFLOW_TRACKING_URI")
+            return Check("MLflow", "missing", detail, "start the server, or: unset MLFLOW_TRACKING_URI")
     exists = (FOLDER / "mlflow.db").exists()
-    return Finding("MLflow", "ok", f"{shown_uri(uri)}{'' if exists else ' (the first run creates it)'}")
+    return Check("MLflow", "ok", f"{shown_uri(uri)}{'' if exists else ' (the first run creates it)'}")
 
 
-def scales(plan: Plan, root: Path = Path(".")) -> Iterator[Finding]:
+def scales(plan: Plan, root: Path = Path(".")) -> Iterator[Check]:
     """Check whether the configuration is valid at every other scale too."""
     given = plan.config.model_dump(exclude_unset=True)
     others = sorted(set(mapping(read_yaml(root / "config/scales.yaml"), "config/scales.yaml")) - {plan.config.scale})
@@ -126,12 +127,12 @@ def scales(plan: Plan, root: Path = Path(".")) -> Iterator[Finding]:
         try:
             load_bench(root, given | {"scale": scale})
         except ConfigError as error:
-            yield Finding(f"scale {scale}", "optional", f"{error.where}: {error.what}", error.next_step)
+            yield Check(f"scale {scale}", "optional", f"{error.where}: {error.what}", error.next_step)
         else:
-            yield Finding(f"scale {scale}", "ok", "its configuration is valid")
+            yield Check(f"scale {scale}", "ok", "its configuration is valid")
 
 
-def needs_of_scales(plan: Plan, root: Path = Path(".")) -> dict[str, Scale]:
+def needs_of_scales(plan: Plan, root: Path = Path(".")) -> dict[str, ScaleNeeds]:
     """Estimate the needs of the default target at each scale whose configuration is valid; disk as in SCALES."""
     given = plan.config.model_dump(exclude_unset=True)
     needs = {}
@@ -143,5 +144,5 @@ def needs_of_scales(plan: Plan, root: Path = Path(".")) -> dict[str, Scale]:
         trained = any(other.method(method).kind == "trained" for method in other.methods)
         memory = largest_training(other) if trained and other.bench.scale.gpus else LEAST_MEMORY_MIB
         disk_gib = SCALES[name].disk_gib if name in SCALES else None
-        needs[name] = Scale(disk_gib, memory, trained and other.machines.gpus("finetune") > 0)
+        needs[name] = ScaleNeeds(disk_gib, memory, trained and other.machines.gpus("finetune") > 0)
     return needs

@@ -1,1 +1,0 @@
-"""Check what a machine lacks, and name the remedy; nothing is changed."""

@@ -1,0 +1,120 @@
+"""List the jobs that a target still needs, as Snakemake plans them."""
+
+import logging
+import re
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from zerodr.artifacts.guard import OURS, plainly
+from zerodr.errors import ConfigError
+from zerodr.plan import Plan
+from zerodr.plan.rules import Rule, facts_of
+from zerodr.plan.targets import is_target, nearest_target
+
+CHECKSUM_BYTES = 10**8  # as the profiles have it
+REASON = re.compile(r"\w*Error: ")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One planned job: its rule, wildcards, and the files that it reads and writes."""
+
+    rule: str
+    wildcards: dict[str, str]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+    @property
+    def facts(self) -> Rule:
+        """Facts of its rule."""
+        return facts_of(self.rule)
+
+    @property
+    def asked(self) -> Any:
+        """Its wildcards, as functions of rules take them."""
+        return SimpleNamespace(**self.wildcards)
+
+
+def job_for(rule: str, wildcards: Any) -> Job:
+    """Return a job of a rule with the wildcards that Snakemake gives its functions."""
+    return Job(rule, {name: value for name, value in vars(wildcards).items() if isinstance(value, str)})
+
+
+def jobs_of(planned: Iterable[Any]) -> list[Job]:
+    """Convert Snakemake's jobs."""
+    return [
+        Job(job.rule.name, dict(job.wildcards.items()), tuple(map(str, job.input)), tuple(map(str, job.output)))
+        for job in planned
+    ]
+
+
+class _Listener(logging.Handler):
+    """Collects the jobs of a dry run, and what Snakemake complains of."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.jobs: list[Job] = []
+        self.complaints: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        facts: Any = record
+        if getattr(record, "event", None) == "job_info":
+            self.jobs.append(Job(facts.rule_name, dict(facts.wildcards), tuple(facts.input), tuple(facts.output)))
+        elif record.levelno >= logging.WARNING:
+            self.complaints += [line.strip() for line in record.getMessage().splitlines() if line.strip()]
+
+
+def planned_jobs(target: str, words: list[str], plan: Plan) -> list[Job]:
+    """List the jobs that Snakemake would run for a target; `plan` is the plan of the `--config` words.
+
+    Raises:
+        ConfigError: Snakemake refuses the target or the configuration; the message repeats its reason.
+    """
+    listener = _Listener()
+    if _dry_run(target, words, listener):
+        return listener.jobs
+    lines = listener.complaints or ["no reason is known"]
+    reason = plainly(next((line for line in lines if REASON.match(line)), lines[-1])).split(" (if ")[0].rstrip(".")
+    if OURS.match(reason):  # it contains the next step
+        raise ConfigError(target, f"can't be planned: {OURS.sub('', reason, count=1)}")
+    step = f"see: snakemake -n {target}" if is_target(target, plan) else nearest_target(target, plan)
+    raise ConfigError(target, f"can't be planned: {reason}", step)
+
+
+def _dry_run(target: str, words: list[str], listener: logging.Handler) -> bool:
+    """Plan a target by Snakemake's library, with the triggers of the profiles; return whether that was possible.
+
+    Its log records carry the jobs: the API gives no access to the graph itself.
+    """
+    from snakemake.api import SnakemakeApi
+    from snakemake.cli import parse_config
+    from snakemake.exceptions import RuleException, WorkflowError
+    from snakemake.settings.types import (
+        ConfigSettings,
+        DAGSettings,
+        ExecutionSettings,
+        OutputSettings,
+        RerunTrigger,
+        ResourceSettings,
+    )
+    from snakemake_interface_common.exceptions import ApiError
+
+    triggers = frozenset((RerunTrigger.MTIME, RerunTrigger.PARAMS, RerunTrigger.INPUT))
+    wanted = DAGSettings(targets={target}, rerun_triggers=triggers, max_checksum_file_size=CHECKSUM_BYTES)
+    stopping = signal.getsignal(signal.SIGTERM)
+    with SnakemakeApi(OutputSettings(dryrun=True, enable_file_logging=False)) as api:
+        log = api.logger_manager.logger
+        log.handlers, log.propagate = [listener], False  # nothing on the screen
+        try:
+            workflow = api.workflow(ResourceSettings(cores=1), ConfigSettings(config=parse_config(words)))
+            workflow.dag(wanted).execute_workflow("dryrun", execution_settings=ExecutionSettings(lock=False))
+        except (ApiError, RuleException, WorkflowError) as error:
+            api.print_exception(error)
+            return False
+        finally:
+            log.propagate = True
+            signal.signal(signal.SIGTERM, stopping)  # its scheduler took the signal
+    return True

@@ -1,0 +1,159 @@
+"""Estimate what jobs download and write, from the sizes of the registry, and format it as text."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from zerodr.config.quantities import GIBI, MEBI, counted, first_names
+from zerodr.config.registry import Collection
+from zerodr.operations.estimate.jobs import Job
+from zerodr.operations.estimate.networks import BERT_BASE, known_network
+from zerodr.plan import Plan
+from zerodr.plan.collections import archive_row
+from zerodr.plan.memory import FLOAT_BYTES
+
+MOST_SHARDS = 8
+TEXT = ("collection", "index")  # what rules write that is as large as a collection's texts
+UNPACKED = 2  # estimated size of a normalised collection, or of its index, in units of its archive
+DOCUMENT_BYTES = 1000  # estimate for a document in a normalised collection or an index; BEIR's small ones: 500 to 1,400
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of what jobs need.
+
+    Attributes:
+        jobs: number of jobs by rule, in the order of the plan.
+        shards: embedding shards by `model/collection`.
+        download_bytes: size by archive; None when the registry does not know it.
+        local: archives in a mirror folder.
+        unpinned: archives without a checksum.
+        embedding_bytes: size of embeddings by model.
+        assumed: models whose dimension is unknown yet and estimated as that of BERT_BASE.
+        text_bytes: size of normalised collections and their indexes.
+        largest: by rule, MiB of memory and bytes on disk of its largest job; 0 bytes when negligible.
+        gpu_jobs: jobs that run on a GPU.
+    """
+
+    jobs: dict[str, int]
+    shards: dict[str, int]
+    download_bytes: dict[str, int | None]
+    local: tuple[str, ...]
+    unpinned: tuple[str, ...]
+    embedding_bytes: dict[str, int]
+    assumed: tuple[str, ...]
+    text_bytes: int
+    largest: dict[str, tuple[int, int]]
+    gpu_jobs: int
+
+
+def sizes_of(jobs: list[Job], plan: Plan) -> Sizes:
+    """Estimate the sizes of the jobs' downloads and outputs."""
+    archives = [job.wildcards["archive"] for job in jobs if job.facts.writes == "archive"]
+    embeds = [job.wildcards for job in jobs if job.facts.embeds]
+    scopes = {wc["model"]: wc["scope"] for wc in embeds}
+    networks = {name: known_network(plan, name, scope) for name, scope in scopes.items()}
+    widths = {name: (network or BERT_BASE).width for name, network in networks.items()}
+    embedded, text, largest = Counter[str](), 0, dict[str, tuple[int, int]]()
+    for job in jobs:
+        written = output_bytes(plan, job, widths)
+        if job.facts.embeds:
+            embedded[job.wildcards["model"]] += written
+        text += written if job.facts.writes in TEXT else 0
+        memory, disk = largest.get(job.rule, (0, 0))
+        largest[job.rule] = max(memory, plan.machines.memory_mib(job.rule)(job.asked)), max(disk, written)
+    corpus = Counter(f"{_model_of(wc)}/{wc['collection']}" for wc in embeds if "shard" in wc)
+    return Sizes(
+        jobs=dict(Counter(job.rule for job in jobs)),
+        shards=dict(corpus),
+        download_bytes={name: archive_row(plan, name).archive_bytes for name in archives},
+        local=tuple(name for name in archives if in_mirror(plan, name)),
+        unpinned=tuple(name for name in archives if is_unpinned(plan, archive_row(plan, name))),
+        embedding_bytes=dict(embedded),
+        assumed=tuple(sorted(name for name, network in networks.items() if network is None)),
+        text_bytes=text,
+        largest=largest,
+        gpu_jobs=sum(plan.machines.gpus(job.rule) > 0 for job in jobs),
+    )
+
+
+def output_bytes(plan: Plan, job: Job, widths: Mapping[str, int]) -> int:
+    """Estimate the bytes that a job writes: archives, collections, indexes, embeddings; 0 for other jobs."""
+    if job.facts.writes == "archive":
+        return archive_row(plan, job.wildcards["archive"]).archive_bytes or 0
+    if job.facts.embeds:
+        return text_rows(plan, job.wildcards) * widths[job.wildcards["model"]] * FLOAT_BYTES
+    if job.facts.writes in TEXT:
+        row = plan.collection(job.wildcards["collection"])
+        by_archive = [UNPACKED * row.archive_bytes] if row.archive_bytes else []
+        by_documents = [DOCUMENT_BYTES * row.planned_documents] if row.planned_documents else []
+        return min(by_archive + by_documents, default=0)
+    return 0
+
+
+def _model_of(wildcards: Mapping[str, str]) -> str:
+    """Return the name of a model in the list of shards: memories are embedded by one of its stages."""
+    return f"{wildcards['model']}@{wildcards['stage']}" if "stage" in wildcards else wildcards["model"]
+
+
+def text_rows(plan: Plan, wildcards: Mapping[str, str]) -> int:
+    """Return the number of texts that an embedding job reads."""
+    row = plan.collection(wildcards["collection"])
+    if "shard" not in wildcards:
+        return row.splits.get(wildcards["split"]) or row.queries or 0
+    return -(-row.planned_documents // plan.shard_count(row.name))
+
+
+def in_mirror(plan: Plan, archive: str) -> bool:
+    """Test whether a mirror folder has the archive."""
+    return any(Path(folder, archive).exists() for folder in plan.config.mirrors)
+
+
+def is_unpinned(plan: Plan, row: Collection) -> bool:
+    """True when no checksum fixes the content of what is fetched: a mirror's archive, or the publisher's files."""
+    return not (row.checksums if in_mirror(plan, row.archive) else row.pinned)
+
+
+def render(target: str, needs: Sizes) -> str:
+    """Format the sizes as text."""
+    if not needs.jobs:
+        return f"{target}: nothing to be done"
+    width = max(len(rule) for rule in needs.jobs)
+    jobs = counted(sum(needs.jobs.values()), "job")
+    lines = [f"{target} needs {jobs} (memory and disk of the largest one of a rule):"]
+    for rule, count in needs.jobs.items():
+        memory, disk = needs.largest[rule] if rule != "all" else (0, 0)
+        written = f"{disk / MEBI:>9.0f} MiB of disk" if disk else ""
+        lines.append(f"  {rule:<{width}}  {count:>7}  {memory:>7} MiB  {written}".rstrip())
+    sharded = dict(Counter({name: count for name, count in needs.shards.items() if count > 1}).most_common(MOST_SHARDS))
+    lines.append(
+        f"shards      {sum(needs.shards.values())} for {counted(len(needs.shards), 'pair')} of model and collection"
+        + "".join(f"\n            {name}: {count}" for name, count in sharded.items())
+    )
+    lines += [_downloads(needs), _disk(needs)]
+    lines.append(f"memory      {max(memory for memory, _ in needs.largest.values())} MiB for the largest job")
+    lines.append(f"GPU         for {counted(needs.gpu_jobs, 'job')}" if needs.gpu_jobs else "GPU         not needed")
+    return "\n".join(lines)
+
+
+def _downloads(needs: Sizes) -> str:
+    far = {name: size for name, size in needs.download_bytes.items() if name not in needs.local}
+    unknown = [name for name, size in far.items() if size is None]
+    text = f"downloads   {sum(size or 0 for size in far.values()) / MEBI:.0f} MiB in {counted(len(far), 'archive')}"
+    text += f" ({len(unknown)} of unknown size: {', '.join(unknown)})" if unknown else ""
+    text += f"; {len(needs.local)} more are in a mirror folder" if needs.local else ""
+    return text + (f"; not pinned by a checksum: {first_names(needs.unpinned)}" if needs.unpinned else "")
+
+
+def _disk(needs: Sizes) -> str:
+    total, guess = sum(needs.embedding_bytes.values()) / GIBI, ""
+    if needs.assumed:
+        models = first_names(needs.assumed)
+        guess = f" ({BERT_BASE.width} dimensions assumed for models that do not exist yet: {models})"
+    packed = sum(size or 0 for name, size in needs.download_bytes.items() if name not in needs.local)
+    texts = (needs.text_bytes + packed) / GIBI
+    return (
+        f"embeddings  {total:.3f} GiB{guess}\ndisk        {total + texts:.2f} GiB with archives, collections and "
+        "indexes; without models and checkpoints"
+    )

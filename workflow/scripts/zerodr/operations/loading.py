@@ -1,0 +1,82 @@
+"""Serve the Snakefile while it is parsed. Every submitted job parses it anew: what few need is imported where used."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zerodr.artifacts.guard import QUIET_STAGES
+from zerodr.config.load import load_bench
+from zerodr.plan import Plan
+from zerodr.plan.resources import Ceiling
+
+if TYPE_CHECKING:
+    from zerodr.operations.screen import Screen
+
+LOGGER = logging.getLogger("snakemake.logging")
+REPLACED = "DefaultStreamHandler"  # Snakemake's name of its handler
+
+
+def default_scale(default_resources: Iterable[str] | None) -> str:
+    """Choose the scale of a configuration that names none: `paper` where jobs go to Slurm, else `mini`.
+
+    Args:
+        default_resources: names of Snakemake's default resources. A profile that submits to Slurm has some that begin
+            with `slurm_`; they are known in a dry run and in submitted jobs too, whatever `--config` words are given.
+    """
+    return "paper" if any(name.startswith("slurm_") for name in default_resources or ()) else "mini"
+
+
+def load_plan(root: Path, config: dict[str, Any], main: bool, ceilings: Mapping[str, Ceiling]) -> Plan:
+    """Load the plan of a configuration.
+
+    Args:
+        root: the checkout.
+        config: Snakemake's configuration.
+        main: this is the process that schedules. A job knows already what it asked for.
+        ceilings: what the cluster has for each rule, filled in before the first job is submitted.
+
+    Raises:
+        ConfigError: the configuration is wrong.
+    """
+    bench = load_bench(root, config)
+    if bench.folders:
+        from zerodr.operations.folders import examine
+
+        bench = examine(bench)
+    if not main:
+        return Plan(bench)
+    from zerodr.operations.estimate.costs import Estimates
+
+    return Plan(bench, Estimates, ceilings)
+
+
+# Why no logger plugin (tried with Snakemake 9.27, interface 2.1 and `logger: zerodr` in a profile):
+# * Where the environment that `snakemake` comes from lacks the package, each command ends with "argument --logger:
+#   invalid choice" before the Snakefile can say how to set it up; a run without a profile has no screen.
+# * The package is imported before the Snakefile: where two checkouts share an environment, the other one's is.
+# * Plugins write from a thread behind a queue: "Errors of this run" of `onerror` came before lines that precede it.
+def take_screen(settings: Any, main: bool) -> Screen | None:
+    """Replace Snakemake's handler of the screen; None where its own output stays.
+
+    Args:
+        settings: Snakemake's output settings.
+        main: this is the process that schedules, no job's.
+    """
+    handler = next((handler for handler in LOGGER.handlers if handler.name == REPLACED), None)
+    if handler is None or settings.dryrun or settings.verbose or settings.quiet:
+        return None
+    if not main:
+        if QUIET_STAGES in os.environ:
+            LOGGER.removeHandler(handler)  # the process that schedules shows the job
+        return None
+    from zerodr.operations.screen import Screen
+
+    stream = handler.stream  # type: ignore[attr-defined]
+    screen = Screen(stream, stream.isatty() and os.environ.get("TERM") != "dumb")
+    LOGGER.removeHandler(handler)
+    LOGGER.addHandler(screen)
+    return screen

@@ -1,0 +1,70 @@
+"""Check a run before its first job, and start its screen: the Snakefile's `onstart`."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from zerodr.artifacts.guard import (
+    QUIET_STAGES,
+    advise_profile,
+    ask_for_single_run,
+    missing_gpus,
+    refuse_run,
+    withdraw_reports,
+)
+from zerodr.artifacts.stage import forget_published
+from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estimates_of
+from zerodr.operations.estimate.jobs import jobs_of
+from zerodr.operations.folders import notices
+from zerodr.operations.screen import Screen
+from zerodr.operations.slurm.cluster import ceilings, request_of, submitting
+from zerodr.operations.slurm.submission import refusal, start_again, wait_for_jobs
+from zerodr.plan import Plan
+from zerodr.plan.pins import pin_refusal
+from zerodr.plan.resources import Ceiling
+
+
+def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Screen | None) -> None:
+    """Refuse a run that can't work, tell Slurm's limits to the plan, and let the screen expect the jobs.
+
+    Args:
+        workflow: Snakemake's workflow, whose graph of jobs is complete.
+        plan: its plan.
+        limits: the plan's `ceilings`, which are filled in here.
+        screen: shows the run, if anything of ours does.
+
+    Raises:
+        SystemExit: the run is refused, with a message.
+    """
+    executor = workflow.executor_plugin.name
+    ask_for_single_run()
+    for line in notices(plan.bench):
+        sys.stderr.write(f"{line}\n")
+    forget_published()
+    planned = list(workflow.dag.needrun_jobs())
+    refuse_run(pin_refusal(plan, ((job.rule.name, job.wildcards.get("model", "")) for job in planned)))
+    if executor == "slurm":
+        _prepare_slurm(workflow, limits)
+    else:
+        advise_profile(workflow.rerun_triggers)
+        if screen is not None:
+            os.environ[QUIET_STAGES] = "1"
+    if executor == "local":
+        refuse_run(missing_gpus((job.rule.name, plan.machines.gpus(job.rule.name)) for job in planned))
+    withdraw_reports((job.rule.name, job.output) for job in planned)
+    if screen is not None:
+        here = executor == "local"
+        seconds = costs(jobs_of(planned), estimates_of(plan), START_HERE_S if here else START_S).seconds
+        screen.expect(dict(zip(map(workflow.dag.jobid, planned), seconds, strict=True)), here)
+
+
+def _prepare_slurm(workflow: Any, limits: dict[str, Ceiling]) -> None:
+    """Check that Slurm takes the jobs, read its limits, and wait for jobs of an earlier run."""
+    settings, common = workflow.executor_settings, submitting(workflow.executor_settings)
+    jobs = [job for job in workflow.dag.needrun_jobs() if not job.is_local]
+    asks = [request_of(job.rule.name, dict(job.resources), job.threads, common) for job in jobs]
+    refuse_run(refusal(asks, Path.cwd(), settings.status_command))
+    limits.update(ceilings(asks))
+    if wait_for_jobs(Path.cwd()):
+        start_again()
