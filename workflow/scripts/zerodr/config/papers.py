@@ -47,7 +47,7 @@ class MethodsItem(Item):
     baseline: str
     """The row that the others are tested against; it is a row itself."""
     measure: MeasureName = "ndcg_cut_10"
-    """Measure that is compared, by its name in `config/measures.py`."""
+    """Measure that is compared, by its name in `zerodr.config.measures`."""
     beside: tuple[MeasureName, ...] = ()
     """Measures next to it, without tests, such as hole rates."""
 
@@ -60,7 +60,7 @@ class ClaimItem(Item):
     baseline: str
     """Their control, which lacks it."""
     measure: MeasureName = "ndcg_cut_10"
-    """Measure that is compared, by its name in `config/measures.py`."""
+    """Measure that is compared, by its name in `zerodr.config.measures`."""
 
 
 class SimilarityItem(Item):
@@ -80,7 +80,7 @@ class EpisodesItem(Item):
     stages: tuple[str, ...] | None = Field(None, min_length=1)
     """Stages of their chains, in order. None: every fine-tuning stage of the first method."""
     measure: MeasureName = "ndcg_cut_10"
-    """Measure that is shown, by its name in `config/measures.py`."""
+    """Measure that is shown, by its name in `zerodr.config.measures`."""
 
 
 class SettingsItem(TextItem):
