@@ -47,6 +47,7 @@ docs: $(READY) ## the documentation in site/, built strictly: open site/index.ht
 pictures: $(READY) ## docs/pictures/* and docs/papers/items.md again; pages of finished results in Chromium
 	$(BIN)/python docs/pictures/dag.py
 	$(BIN)/python docs/pictures/results.py
+	$(BIN)/python docs/pictures/judge_errors.py
 	$(BIN)/python docs/pictures/items.py
 	$(BIN)/python docs/pictures/screens.py
 

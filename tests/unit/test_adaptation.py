@@ -11,13 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from encoder_helpers import make_collection
+from hypothesis import given
+from hypothesis.strategies import characters, text
 
 from zerodr.artifacts.manifest import build_manifest
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.artifacts.trec import total_order, write_run
 from zerodr.errors import CollectionError
 from zerodr.evaluation.adaptation import ALL, Comparison, QueryKind, agreement, decide, sentences
-from zerodr.evaluation.judge_adaptation import pairs_to_judge, read_grades
+from zerodr.evaluation.judge_adaptation import id_cell, id_of_cell, pairs_to_judge, read_grades, write_pairs
 
 NAMES = {"words": False, "start": False, "new": True}
 DRAW = np.random.default_rng(5)
@@ -31,7 +33,7 @@ def kind(name: str, gain: float, size: int = 200, proxy: bool = True, decides: b
 
 
 def answered(*kinds: QueryKind):
-    comparison = Comparison(kinds, 500, 13)
+    comparison = Comparison(kinds, 13)
     return decide(comparison, ["new"], ["start", "new"]), comparison
 
 
@@ -45,11 +47,58 @@ def test_verdicts(gain, verdict, choice):
     assert answer.compared.low <= answer.compared.value <= answer.compared.high
 
 
-def test_kinds_count_equally_whatever_their_sizes():
-    big, small = kind("titles", 0.1, 1000), kind("sentences", 0.3, 50)
+def test_kinds_count_by_what_their_queries_can_tell():
+    big, small = kind("titles", 0.1, 960), kind("sentences", 0.3, 40)
     _, comparison = answered(big, small)
     table = comparison.table().set_index(["kind", "method"])["value"]
-    assert table[ALL, "new"] == pytest.approx((table["titles", "new"] + table["sentences", "new"]) / 2)
+    shares = {"titles": 960 / 1000, "sentences": 40 / 80}
+    expected = sum(share * table[name, "new"] for name, share in shares.items()) / sum(shares.values())
+    assert table[ALL, "new"] == pytest.approx(expected)
+
+
+def test_one_graded_query_moves_the_mean_of_600_known_items_little():
+    graded = QueryKind("judged", False, pd.DataFrame({"words": [0.0], "start": [1.0], "new": [0.0]}))
+    _, comparison = answered(kind("titles", 0.05, 300), kind("sentences", 0.05, 300), graded)
+    table = comparison.table().set_index(["kind", "method"])["value"]
+    assert table[ALL, "new"] - table[ALL, "start"] == pytest.approx(0.05, abs=0.02)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_few_queries_that_agree_decide_nothing(count):
+    values = pd.DataFrame({"words": [0.1] * count, "start": [0.4] * count, "new": [0.5] * count})
+    answer, _ = answered(QueryKind("test", False, values))
+    assert (answer.verdict, answer.choice, answer.needed) == ("undecided", "start", 7)
+    assert (answer.compared.low, answer.compared.high) == (-1.0, 1.0)
+    words = sentences(answer, [QueryKind("test", False, values)], {name: name for name in NAMES})[0]
+    assert f"on {count} judged quer{'y' if count == 1 else 'ies'} of test; fewer than 7 queries decide nothing" in words
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 8, 20, 60])
+def test_equal_candidates_are_told_apart_in_at_most_a_twentieth_of_trials(count):
+    wrong = 0
+    for trial in range(200):
+        values = np.random.default_rng([count, trial]).uniform(0, 1, (count, 2))
+        comparison = Comparison([QueryKind("test", False, pd.DataFrame(values, columns=["start", "new"]))], 13)
+        wrong += decide(comparison, ["new"], ["start", "new"]).verdict != "undecided"
+    assert wrong <= 17  # 10 expected; P(more than 17) is .01
+
+
+def test_enough_queries_that_agree_decide():
+    draw = np.random.default_rng(1).uniform(0.05, 0.15, 9)
+    values = pd.DataFrame({"words": 0.1, "start": 0.4, "new": 0.4 + draw})
+    answer, comparison = answered(QueryKind("test", False, values))
+    assert answer.verdict == "adapt" and 0.05 < answer.compared.low < draw.mean() < answer.compared.high < 0.15
+
+
+def test_intervals_of_means_hold_the_truth():
+    """Coverage over 300 samples of 10 and of 60 queries, drawn symmetrically around .5."""
+    for count in (10, 60):
+        draws = [np.random.default_rng([count, n]).uniform(0, 1, count) for n in range(300)]
+        tables = [
+            Comparison([QueryKind("test", False, pd.DataFrame({"a": row, "b": row}))], 13).table() for row in draws
+        ]
+        held = sum(bool(one["low"][0] <= 0.5 <= one["high"][0]) for one in tables)
+        assert 0.91 <= held / 300 <= 0.99
 
 
 def test_kinds_that_contradict_decide_nothing():
@@ -69,6 +118,8 @@ def test_orders_of_candidates_are_compared():
     _, one = answered(kind("test", 0.1, proxy=False))
     _, two = answered(kind("titles", -0.1))
     assert agreement(one, one) == pytest.approx(1) and agreement(one, two) == pytest.approx(1 / 3)
+    level = QueryKind("titles", True, pd.DataFrame(0.5, index=range(9), columns=list(NAMES)))
+    assert agreement(one, answered(level)[1]) is None
 
 
 def test_every_answer_about_made_queries_is_called_a_proxy():
@@ -85,6 +136,17 @@ def run_of(**ranked: str) -> pd.DataFrame:
     return total_order(pd.DataFrame(rows, columns=["query", "document", "score"]))
 
 
+def test_every_candidate_gives_pairs_to_judge():
+    runs = {"words": run_of(q1="w a"), "start": run_of(q1="a s"), "new": run_of(q1="a n"), "other": run_of(q1="a n")}
+    pairs = pairs_to_judge(runs, [])
+    assert {"w", "s", "n"} <= set(pairs["document"])
+    assert pairs.set_index("document")["ranks"]["w"] == "words 1, start below 10, new below 10, other below 10"
+
+
+def test_level_candidates_give_no_pairs():
+    assert pairs_to_judge({"left": run_of(q1="a b"), "right": run_of(q1="a b")}, []).empty
+
+
 def test_pairs_on_which_the_finalists_disagree_most_come_first():
     left, right = run_of(q1="a b c", q2="a b", q3="x y"), run_of(q1="a c b", q2="d e", q3="x y")
     pairs = pairs_to_judge({"left": left, "right": right}, [])
@@ -96,16 +158,60 @@ def test_pairs_on_which_the_finalists_disagree_most_come_first():
     ]
     assert pairs["ranks"][0] == "left 1, right below 10"
     known = pd.DataFrame({"query": ["q2"], "document": ["a"]})
-    assert pairs_to_judge({"left": left, "right": right}, [known])["document"].tolist()[:2] == ["b", "d"]
+    assert pairs_to_judge({"left": left, "right": right}, [known])["document"].tolist()[:2] == ["d", "b"]
 
 
-def test_grades_are_read_and_wrong_ones_named_with_their_line(tmp_path):
+@pytest.fixture
+def notes(tmp_path):
+    """A folder of documents and queries whose ids a spreadsheet would change."""
+    documents = [("0002", "", "x"), ("b  c", "", "y"), ("50%", "", "z"), ("1-2", "", "w")]
+    return make_collection(tmp_path / "notes", documents, [("007", "one"), ("q", "two")]).parent
+
+
+def test_grades_are_read_and_wrong_ones_named_with_their_line(tmp_path, notes):
     path = tmp_path / "to_judge.tsv"
-    path.write_text("grade\tquery-id\tcorpus-id\tquery\n1\tq\ta\tx\n\tq\tb\tx\n0.0\tq\tc\tx\n")
-    assert read_grades(path)[["document", "grade"]].to_numpy().tolist() == [["a", 1], ["c", 0]]
-    path.write_text("grade\tquery-id\tcorpus-id\n1\tq\ta\nyes\tq\tb\n")
-    with pytest.raises(CollectionError, match=r"to_judge.tsv:3: the grade 'yes' is no whole number: write 1"):
-        read_grades(path)
+    path.write_text("grade\tquery-id\tcorpus-id\tquery\n1\tq\t0002\tx\n\tq\t1-2\tx\n0.0\tq\t50%\tx\n")
+    assert read_grades(path, [notes])[["document", "grade"]].to_numpy().tolist() == [["0002", 1], ["50%", 0]]
+    path.write_text("grade\tquery-id\tcorpus-id\n1\tq\t0002\nyes\tq\t1-2\n")
+    with pytest.raises(
+        CollectionError, match=r"to_judge.tsv:3: the grade 'yes' is no whole number up to 1000: write 1"
+    ):
+        read_grades(path, [notes])
+
+
+@pytest.mark.parametrize("grade", ["5000000000", "1e300", "inf", "-1001"])
+def test_grades_beyond_reason_are_refused(tmp_path, notes, grade):
+    path = tmp_path / "to_judge.tsv"
+    path.write_text(f"grade\tquery-id\tcorpus-id\n{grade}\tq\t0002\n")
+    with pytest.raises(CollectionError, match=r"to_judge.tsv:2: the grade"):
+        read_grades(path, [notes])
+
+
+def test_ids_that_a_spreadsheet_changed_are_refused_with_their_line(tmp_path, notes):
+    path = tmp_path / "to_judge.tsv"
+    path.write_bytes(b"grade\tquery-id\tcorpus-id\r\n1\tq\t0002\r\n1\tq\t2\r\n1\t7\t0002\r\n")
+    with pytest.raises(CollectionError, match=r"tsv:4: query '7' is not in the collection .*0002 becomes 2"):
+        read_grades(path, [notes])
+    path.write_bytes(b"grade\tquery-id\tcorpus-id\r\n1\tq\t0002\r\n1\tq\t2\r\n")
+    with pytest.raises(CollectionError, match=r"tsv:3: document '2' is not in the collection"):
+        read_grades(path, [notes])
+
+
+def test_the_written_pairs_come_back_whatever_their_ids(tmp_path, notes):
+    pairs = pd.DataFrame({"query": "007", "document": ["0002", "b  c", "50%", "1-2"], "ranks": ""})
+    path = tmp_path / "to_judge.tsv"
+    write_pairs(path, pairs, notes)
+    path.write_text(path.read_text().replace("\n\t", "\n1\t"))
+    graded = read_grades(path, [notes])
+    assert graded["document"].tolist() == pairs["document"].tolist() and set(graded["query"]) == {"007"}
+    cells = [line.split("\t")[1:3] for line in path.read_text().splitlines()[1:]]
+    assert all(":" in cell for row in cells for cell in row)  # no number, date or truth value for a spreadsheet
+
+
+@given(text(characters(codec="utf-8"), min_size=1, max_size=12))
+def test_any_id_survives_a_cell(key):
+    cell = id_cell("query", key)
+    assert id_of_cell("query", cell) == key and " ".join(cell.split()) == cell
 
 
 # ---- stages ----------------------------------------------------------------------------------------------------
@@ -141,7 +247,7 @@ def judged(tmp_path, monkeypatch):
         for name, new in NAMES.items()
     ]
     collections = [{"name": "notes.proxy", "split": "known-items", "proxy": True}]
-    return files, {"collection": "notes", "methods": methods, "collections": collections, "samples": 200}
+    return files, {"collection": "notes", "methods": methods, "collections": collections}
 
 
 def answer_of(files: dict, params: dict) -> Path:
@@ -159,7 +265,7 @@ def test_the_stage_decides_and_asks(judged):
         and answer["kinds"] == {"sentences": 6, "titles": 6}
     )
     asked = (folder / "to_judge.tsv").read_text().splitlines()
-    assert asked[0].split("\t")[0] == "grade" and all(line.startswith("\ttitles-d3\t") for line in asked[1:])
+    assert asked[0].split("\t")[0] == "grade" and asked[1].startswith("\tquery:titles-d3\t")
     examples = json.loads((folder / "examples.json").read_text())
     assert [one["query"] for one in examples["queries"]] == ["query 3"]
     assert examples["queries"][0]["left"]["rank"] == 1 and examples["queries"][0]["document"].startswith(

@@ -1,11 +1,17 @@
 """Compare candidates on several kinds of queries, and decide whether adapting helped: pure functions of measures.
 
-Kinds count equally, whatever their sizes: the judgements of a folder, known titles, known sentences. Intervals resample
-the queries of each kind. Differences have intervals that hold for all comparisons of the table at once (Bonferroni).
+A kind of n queries has the weight n / (n + 40): the judgements of a folder, known titles, known sentences. Differences
+have intervals that hold for all comparisons of the table at once (Bonferroni).
+
+Intervals are quantiles of the means of random subsets of the queries (typical values, Hartigan 1969, JASA 64). With N
+subsets the truth lies below the k-th smallest mean with probability k / (N + 1), exactly, whatever n is, where queries
+deviate from it in both directions alike. A few queries have too few subsets for the tails: then the interval is the
+whole range of the measure, where resampling them would give an interval without width.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -15,10 +21,14 @@ import pandas as pd
 from scipy import stats
 
 from zerodr.evaluation.numbers import interval, signed
-from zerodr.evaluation.significance import bootstrap_means
 
-LEVEL = 0.95
+LEVEL, TINY = 0.95, 1e-9
+SUBSETS, BLOCK = 20_000, 256
+ENUMERATED = 14  # queries of which all subsets are taken: 16,383
+HALF = 40  # queries of a kind that has half the weight of one without end: differences of queries deviate by about .2,
+# those of kinds by about .03, and (.2 / .03) ** 2 is about 40
 ALL = "mean"
+JUDGED = "judged"  # the kind of queries that a person graded in to_judge.tsv
 Verdict = Literal["adapt", "keep", "undecided"]
 
 
@@ -72,12 +82,14 @@ class Answer:
         choice: the method to use; when undecided, the best that learned nothing.
         compared: best adapted candidate minus best of the others; None without an adapted one.
         models: the same of models alone, without fusion; None where there is none of both.
+        needed: fewest queries with which anything can be decided, where there are fewer; else 0.
     """
 
     verdict: Verdict
     choice: str
     compared: Difference | None = None
     models: Difference | None = None
+    needed: int = 0
 
     def plain(self) -> dict[str, Any]:
         """Return the values for JSON."""
@@ -89,26 +101,38 @@ class Comparison:
 
     Args:
         kinds: with the same methods as columns.
-        samples: resamples of the intervals.
-        seed: of the resamples.
+        seed: of the subsets.
     """
 
-    def __init__(self, kinds: Sequence[QueryKind], samples: int, seed: int) -> None:
+    def __init__(self, kinds: Sequence[QueryKind], seed: int) -> None:
         self.kinds, self.methods = list(kinds), list(kinds[0].values.columns)
+        self.deciding = [kind for kind in self.kinds if kind.decides]
+        self.tail = (1 - LEVEL) / max(1, len(self.methods) - 1) / 2
         self._means = {kind.name: kind.values.mean().to_numpy() for kind in kinds}
-        self._drawn = {kind.name: bootstrap_means(kind.values.to_numpy(), samples, seed) for kind in kinds}
-        deciding = [kind.name for kind in kinds if kind.decides]
-        self._means[ALL] = np.mean([self._means[name] for name in deciding], axis=0)
-        self._drawn[ALL] = np.mean([self._drawn[name] for name in deciding], axis=0)
+        weights = {kind.name: _weight(kind) for kind in self.deciding}
+        self._means[ALL] = np.average([self._means[name] for name in weights], axis=0, weights=list(weights.values()))
+        self._drawn = {kind.name: _typical([kind], [1.0], seed) for kind in kinds}
+        shares = [weights[kind.name] / len(kind.values) for kind in self.deciding]
+        alone = self.deciding[0].name if len(self.deciding) == 1 else None
+        self._drawn[ALL] = self._drawn[alone] if alone else _typical(self.deciding, shares, seed)
+
+    @property
+    def queries(self) -> int:
+        """Number of queries of the kinds that decide."""
+        return sum(len(kind.values) for kind in self.deciding)
+
+    @property
+    def needed(self) -> int:
+        """Fewest queries with which an interval can leave zero out."""
+        return math.ceil(math.log2(1 / self.tail))
 
     def table(self) -> pd.DataFrame:
         """Return columns kind, proxy, method, queries, value, low, high: a row a kind and method, the mean last."""
         rows = []
         sizes = {kind.name: (kind.proxy, len(kind.values)) for kind in self.kinds}
-        deciding = [kind for kind in self.kinds if kind.decides]
-        sizes[ALL] = all(kind.proxy for kind in deciding), sum(len(kind.values) for kind in deciding)
+        sizes[ALL] = all(kind.proxy for kind in self.deciding), self.queries
         for name, (proxy, queries) in sizes.items():
-            low, high = np.quantile(self._drawn[name], [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+            low, high = bounds(self._drawn[name], (1 - LEVEL) / 2, 0.0)
             for row in zip(self.methods, self._means[name], low, high, strict=True):
                 rows.append((name, proxy, row[0], queries, *row[1:]))
         return pd.DataFrame(rows, columns=["kind", "proxy", "method", "queries", "value", "low", "high"])
@@ -119,16 +143,63 @@ class Comparison:
 
     def difference(self, left: str, right: str) -> Difference:
         """Compute left minus right, paired by query."""
-        tail = (1 - LEVEL) / max(1, len(self.methods) - 1) / 2
-        at = self.methods.index(left), self.methods.index(right)
+        one, other = self.methods.index(left), self.methods.index(right)
 
         def interval(name: str) -> tuple[float, float, float]:
-            drawn = self._drawn[name][:, at[0]] - self._drawn[name][:, at[1]]
-            low, high = np.quantile(drawn, [tail, 1 - tail])
-            return float(self._means[name][at[0]] - self._means[name][at[1]]), float(low), float(high)
+            low, high = bounds(self._drawn[name][:, [one]] - self._drawn[name][:, [other]], self.tail, -1.0)
+            return float(self._means[name][one] - self._means[name][other]), float(low[0]), float(high[0])
 
-        kinds = {kind.name: interval(kind.name) for kind in self.kinds if kind.decides}
+        kinds = {kind.name: interval(kind.name) for kind in self.deciding}
         return Difference(left, right, *interval(ALL), kinds)
+
+
+def _weight(kind: QueryKind) -> float:
+    """Weight of a kind in the mean, by what its queries can tell."""
+    return len(kind.values) / (len(kind.values) + HALF)
+
+
+def _typical(kinds: Sequence[QueryKind], shares: Sequence[float], seed: int) -> np.ndarray:
+    """Average random subsets of the queries of some kinds, of which each query counts with its kind's share: (N, M)."""
+    queries = np.concatenate([kind.values.to_numpy() for kind in kinds])
+    weights = np.repeat(shares, [len(kind.values) for kind in kinds])
+    count = len(queries)
+    if count <= ENUMERATED:
+        chosen = (np.arange(1, 2**count)[:, None] >> np.arange(count)) & 1
+        return (chosen * weights) @ queries / (chosen @ weights)[:, None]
+    generator, means = np.random.default_rng(seed), np.empty((SUBSETS, queries.shape[1]))
+    for start in range(0, SUBSETS, BLOCK):
+        size = min(BLOCK, SUBSETS - start)
+        bits = np.frombuffer(generator.bytes(size * -(-count // 8)), np.uint8).reshape(size, -1)
+        chosen = np.unpackbits(bits, axis=1, count=count) * weights
+        means[start : start + size] = chosen @ queries / np.maximum(chosen.sum(axis=1), weights.min())[:, None]
+    return means
+
+
+def bounds(means: np.ndarray, tail: float, lowest: float) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the interval that typical values give a mean, with `tail` on each side.
+
+    Args:
+        means: of subsets, (N, M).
+        tail: probability that the truth lies below the interval, and above it.
+        lowest: least value that the mean can have; its largest is 1.
+
+    Returns:
+        lower and upper limits, (M,) each; the range of the mean where the subsets are too few for the tail.
+
+    >>> all_subsets_of = np.array([[0.1], [0.2], [0.15]])  # two queries: .1, .2, and their mean
+    >>> bounds(all_subsets_of, 0.025, -1.0)
+    (array([-1.]), array([1.]))
+    >>> bounds(all_subsets_of, 0.25, -1.0)
+    (array([0.1]), array([0.2]))
+    """
+    rank = tail * (len(means) + 1) + TINY
+    if len(means) == SUBSETS:  # drawn: two standard errors further out, so that drawing adds no error
+        rank -= 2 * math.sqrt(rank * (1 - tail))
+    rank = int(rank)
+    if rank < 1:
+        return np.full(means.shape[1], lowest), np.ones(means.shape[1])
+    ordered = np.sort(means, axis=0)
+    return ordered[rank - 1], ordered[-rank]
 
 
 def decide(comparison: Comparison, adapted: Sequence[str], alone: Sequence[str]) -> Answer:
@@ -147,25 +218,29 @@ def decide(comparison: Comparison, adapted: Sequence[str], alone: Sequence[str])
     pairs = [[name for name in group if name in alone] for group in (new, others)]
     models = comparison.difference(*map(comparison.best, pairs)) if all(pairs) else None
     if compared.sign == 0 or compared.opposed:
-        return Answer("undecided", old, compared, models)
+        needed = comparison.needed if comparison.queries < comparison.needed else 0
+        return Answer("undecided", old, compared, models, needed)
     return (
         Answer("adapt", compared.left, compared, models) if compared.sign > 0 else Answer("keep", old, compared, models)
     )
 
 
-def agreement(left: Comparison, right: Comparison) -> float:
-    """Compute Kendall's tau of the orders in which two comparisons put the same methods by their means."""
+def agreement(left: Comparison, right: Comparison) -> float | None:
+    """Compute Kendall's tau of the orders in which two comparisons put the same methods by their means.
+
+    Returns:
+        None where one of them puts all methods level, so that there is no order.
+    """
     means = [one.table().set_index(["kind", "method"])["value"][ALL] for one in (left, right)]
-    return float(stats.kendalltau(means[0][left.methods], means[1][left.methods]).statistic)
+    tau = float(stats.kendalltau(means[0][left.methods], means[1][left.methods]).statistic)
+    return None if math.isnan(tau) else tau
 
 
 # ---- words -----------------------------------------------------------------------------------------------------
 def sentences(answer: Answer, kinds: Sequence[QueryKind], labels: dict[str, str]) -> list[str]:
     """Say the answer, and what holds for models alone, in a sentence each."""
     deciding = [kind for kind in kinds if kind.decides]
-    counted = " and ".join(
-        f"{len(kind.values)} {'' if kind.proxy else 'judged queries of '}{kind.name}" for kind in deciding
-    )
+    counted = " and ".join(map(_counted, deciding))
     proxy = " (a proxy: nobody judged them)" if all(kind.proxy for kind in deciding) else ""
     compared, choice = answer.compared, labels[answer.choice]
     if compared is None:
@@ -178,6 +253,7 @@ def sentences(answer: Answer, kinds: Sequence[QueryKind], labels: dict[str, str]
         first += f"on {counted}{proxy}."
     else:
         why = f"; {' and '.join(compared.opposed)} say the opposite of the mean" if compared.opposed else ""
+        why += f"; fewer than {answer.needed} queries decide nothing" if answer.needed else ""
         first = f"Undecided: {left} differs from {right} by {gain} nDCG@10, on {counted}{proxy}{why}. "
         first += f"Until pairs are judged, keep {right}, which needs no training."
     models = answer.models
@@ -185,6 +261,15 @@ def sentences(answer: Answer, kinds: Sequence[QueryKind], labels: dict[str, str]
         return [first]
     word = {1: "is better than", -1: "is worse than", 0: "can't be told apart from"}[models.sign]
     return [first, f"Of the models alone, {labels[models.left]} {word} {labels[models.right]}: {shown(models)}."]
+
+
+def _counted(kind: QueryKind) -> str:
+    """Name a kind with its number of queries: `1 title`, `3 judged queries of test`, `2 queries that you judged`."""
+    count = len(kind.values)
+    queries = "query" if count == 1 else "queries"
+    if kind.proxy:
+        return f"{count} {kind.name.removesuffix('s') if count == 1 else kind.name}"
+    return f"{count} {queries} that you judged" if kind.name == JUDGED else f"{count} judged {queries} of {kind.name}"
 
 
 def shown(difference: Difference) -> str:

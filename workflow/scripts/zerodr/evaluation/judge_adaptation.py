@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pandas as pd
@@ -13,18 +17,19 @@ from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import read_run
 from zerodr.collections.access import read_qrels, read_texts, split_queries
+from zerodr.collections.readers.base import LARGEST_GRADE
 from zerodr.config.base import Settings, validate
 from zerodr.config.params import Candidate
 from zerodr.errors import CollectionError
-from zerodr.evaluation.adaptation import Answer, Comparison, QueryKind, agreement, decide, sentences
+from zerodr.evaluation.adaptation import JUDGED, Comparison, QueryKind, agreement, decide, sentences
 from zerodr.evaluation.evaluate import read_measures
 from zerodr.evaluation.judged import judge
 from zerodr.evaluation.metrics import measure
 from zerodr.evaluation.numbers import tsv
 
 METRIC, JUDGED_METRIC, CUT = "ndcg_cut_10", "ndcg_cut_10_judged", 10
-JUDGED = "judged"
 PAIRS, SHOWN_LETTERS, EXAMPLES = 50, 600, 5
+SIDES = {"query": "query", "document": "corpus"}  # the word of a side in the names of columns
 COLUMNS = ["grade", "query-id", "corpus-id", "query", "document", "ranks"]
 
 
@@ -48,8 +53,6 @@ class JudgeSettings(Settings):
     """The candidates."""
     collections: tuple[JudgedCollection, ...] = Field(min_length=1)
     """Collections of the comparison; judgements, where there are some, decide alone."""
-    samples: int = Field(ge=1)
-    """Resamples of the intervals."""
 
 
 def judge_adaptation(stage: Stage) -> None:
@@ -59,9 +62,10 @@ def judge_adaptation(stage: Stage) -> None:
     """
     settings = validate(JudgeSettings, stage.params, stage.spec.name())
     folder, names = stage.output("answer"), [method.name for method in settings.methods]
-    grades = read_grades(stage.path("judged")) if "judged" in stage.spec.inputs else None
     runs = {key: read_run(path) for key, path in zip(_cells(settings), stage.paths("runs"), strict=True)}
     homes = dict(zip([row.name for row in settings.collections], map(_folder, stage.paths("collections")), strict=True))
+    known_by = [*homes.values(), *([stage.path("asked")] if "asked" in stage.spec.inputs else [])]
+    grades = read_grades(stage.path("judged"), known_by) if "judged" in stage.spec.inputs else None
     kinds = [
         kind for row in settings.collections for kind in read_kinds(stage, settings, row, homes[row.name], runs, grades)
     ]
@@ -69,7 +73,7 @@ def judge_adaptation(stage: Stage) -> None:
     if "asked" in stage.spec.inputs:
         asked = {name: read_run(path) for name, path in zip(names, stage.paths("asked_runs"), strict=True)}
         kinds += judged_queries(asked, grades, stage.path("asked"))
-    comparison = Comparison(kinds, settings.samples, stage.seed)
+    comparison = Comparison(kinds, stage.seed)
     alone = [method.name for method in settings.methods if method.kind not in ("fusion", "lexical")]
     adapted = [method.name for method in settings.methods if method.adapted]
     answer = decide(comparison, adapted, alone)
@@ -85,17 +89,17 @@ def judge_adaptation(stage: Stage) -> None:
     if answer.verdict == "undecided" and answer.compared:
         home, split = (stage.path("asked"), "") if asked else (homes[row.name], row.split)
         known = read_qrels(home, split) if split else None
-        finalists = {name: asked[name] if asked else runs[row.name, name] for name in _finalists(answer)}
-        pairs = pairs_to_judge(finalists, [frame for frame in (known, grades) if frame is not None])
+        rankings = asked or {name: runs[row.name, name] for name in names}
+        pairs = pairs_to_judge(rankings, [frame for frame in (known, grades) if frame is not None])
         write_pairs(folder / "to_judge.tsv", pairs, home)
     labels = {method.name: method.label for method in settings.methods}
     words = sentences(answer, kinds, labels)
     proxies = [replace(kind, decides=True) for kind in kinds if kind.proxy and not kind.decides]
     if proxies:
-        by_proxy = Comparison(proxies, settings.samples, stage.seed)
+        by_proxy = Comparison(proxies, stage.seed)
         words.append(f"The proxy alone says: {sentences(decide(by_proxy, adapted, alone), proxies, labels)[0]}")
-        tau = agreement(comparison, by_proxy)
-        words.append(f"Kendall's tau of the candidates' orders by proxy and by judgements: {tau:.2f}.")
+        if (tau := agreement(comparison, by_proxy)) is not None:
+            words.append(f"Kendall's tau of the candidates' orders by proxy and by judgements: {tau:.2f}.")
     sizes = {kind.name: len(kind.values) for kind in kinds if kind.decides}
     write_json(folder / "answer.json", answer.plain() | {"kinds": sizes, "sentences": words})
     for line in table.itertuples():
@@ -110,11 +114,6 @@ def _cells(settings: JudgeSettings) -> list[tuple[str, str]]:
 
 def _folder(manifest: Path) -> Path:
     return manifest.parent
-
-
-def _finalists(answer: Answer) -> tuple[str, str]:
-    assert answer.compared is not None
-    return answer.compared.left, answer.compared.right
 
 
 # ---- kinds of queries ------------------------------------------------------------------------------------------
@@ -167,25 +166,58 @@ def judged_queries(asked: dict[str, pd.DataFrame], grades: pd.DataFrame | None, 
     return [QueryKind(JUDGED, False, pd.DataFrame(values))]
 
 
-def read_grades(path: Path) -> pd.DataFrame:
+def read_grades(path: Path, homes: Sequence[Path]) -> pd.DataFrame:
     """Read the lines of a `to_judge.tsv` with a grade: columns query, document, grade (int).
 
+    Args:
+        path: the file as `write_pairs` wrote it and a person filled it in; ids without a prefix are taken as they are.
+        homes: folders of the collections whose queries and documents it may name.
+
     Raises:
-        CollectionError: a column is missing, or a grade is no whole number; names the line.
+        CollectionError: a column is missing, a grade is no whole number, or no collection has an id; names the line.
     """
-    frame = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, quoting=3)
+    frame = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, quoting=3, encoding="utf-8-sig")
     lacking = [name for name in COLUMNS[:3] if name not in frame.columns]
     if lacking:
         raise CollectionError(path, f"has no column {lacking[0]!r}", "keep the header line as it was written")
     frame = frame[frame["grade"].str.strip() != ""]
     grade = pd.to_numeric(frame["grade"], errors="coerce")
-    wrong = grade.isna() | (grade % 1 != 0)
+    wrong = grade.isna() | (grade % 1 != 0) | (grade.abs() > LARGEST_GRADE)
     if wrong.any():
         row = int(frame.index[wrong][0])
-        problem = f"the grade {frame.loc[row, 'grade']!r} is no whole number"
+        problem = f"the grade {frame.loc[row, 'grade']!r} is no whole number up to {LARGEST_GRADE}"
         raise CollectionError(f"{path}:{row + 2}", problem, "write 1 for relevant, 0 for not, or nothing")
-    columns = {"query": frame["query-id"], "document": frame["corpus-id"], "grade": grade.astype(int)}
-    return pd.DataFrame(columns).drop_duplicates(["query", "document"], keep="last").reset_index(drop=True)
+    named = {side: frame[f"{column}-id"].map(partial(id_of_cell, side)) for side, column in SIDES.items()}
+    queries = {key for home in homes for key in split_queries(home, "")["id"]}
+    documents = {key for home in homes for key in read_texts(home, set(named["document"]))}
+    for side, ids in (("query", queries), ("document", documents)):
+        unknown = ~named[side].isin(ids)
+        if unknown.any():
+            row = int(frame.index[unknown][0])
+            problem = f"{side} {named[side][row]!r} is not in the collection ({int(unknown.sum())} such lines)"
+            step = "write the id as it was; spreadsheets change ids that look like numbers or dates (0002 becomes 2)"
+            raise CollectionError(f"{path}:{row + 2}", problem, step)
+    graded = pd.DataFrame(named | {"grade": grade.astype(int)})
+    return graded.drop_duplicates(["query", "document"], keep="last").reset_index(drop=True)
+
+
+def id_cell(side: str, key: str) -> str:
+    """Write an id so that no spreadsheet changes it and no cell is split: `query:0002`, blanks and `%` as in an URL.
+
+    >>> id_cell("query", "0002"), id_cell("document", "2  b")
+    ('query:0002', 'document:2%20%20b')
+    """
+    return f"{side}:" + re.sub(r"[\s%\x00-\x1f]", lambda match: quote(match[0]), key)
+
+
+def id_of_cell(side: str, cell: str) -> str:
+    """Read an id that `id_cell` wrote; a cell without the prefix is the id itself.
+
+    >>> id_of_cell("document", "document:2%20%20b"), id_of_cell("query", "0002")
+    ('2  b', '0002')
+    """
+    prefix = f"{side}:"
+    return unquote(cell.removeprefix(prefix)) if cell.startswith(prefix) else cell
 
 
 # ---- what a person should judge --------------------------------------------------------------------------------
@@ -197,32 +229,37 @@ def discounts(run: pd.DataFrame) -> pd.DataFrame:
 
 
 def pairs_to_judge(runs: dict[str, pd.DataFrame], judged: list[pd.DataFrame]) -> pd.DataFrame:
-    """Choose the pairs whose judgement can move the difference of two runs most.
+    """Choose the pairs whose judgement can move the differences between all candidates most.
 
-    A judgement moves it by the difference of the document's discounts. Queries come in the order of how much their two
-    strongest pairs, one for each run, can move; each gives these two.
+    A judgement moves the difference of two candidates by the difference of the document's discounts, so a pair counts
+    by its largest and least discount. Each query gives as many pairs as keep the candidates level: for each candidate
+    the document that it alone puts highest. Queries come in the order of how much their pairs can move.
 
     Args:
-        runs: the two finalists.
+        runs: rankings of all candidates. Pairs of two of them alone would judge the others by what these two found.
         judged: frames with columns query and document, of pairs that are known.
+
+    Returns:
+        columns query, document, ranks (in words), at most PAIRS rows.
     """
-    (left, one), (right, two) = runs.items()
-    both = discounts(one).merge(discounts(two), on=["query", "document"], how="outer", suffixes=("_one", "_two"))
+    tops = {name: discounts(run).set_index(["query", "document"]) for name, run in runs.items()}
+    weights = pd.concat({name: top["weight"] for name, top in tops.items()}, axis=1).fillna(0.0)
+    ranks = pd.concat({name: top["rank"] for name, top in tops.items()}, axis=1)
     for known in judged:
-        both = both.merge(known[["query", "document"]].assign(known=True), how="left", on=["query", "document"])
-        both = both[both.pop("known").isna()]
-    both["moves"] = both["weight_one"].fillna(0.0) - both["weight_two"].fillna(0.0)
-    both = both[both["moves"] != 0].sort_values(["moves", "document"], ascending=[False, True], kind="stable")
-    first, last = (both.groupby("query", sort=False).nth(n) for n in (0, -1))
-    strongest = pd.concat([first[first["moves"] > 0], last[last["moves"] < 0]])
-    total = strongest.assign(size=strongest["moves"].abs()).groupby("query")["size"].transform("sum")
-    order = strongest.assign(total=total.reindex(strongest.index)).sort_values(
-        ["total", "query"], ascending=[False, True]
+        weights = weights[~weights.index.isin(pd.MultiIndex.from_frame(known[["query", "document"]]))]
+    weights = weights[weights.max(axis=1) > weights.min(axis=1)].sort_index()
+    ahead = weights.sub(weights.mean(axis=1), axis=0)
+    queries = ahead.groupby(level="query", sort=False)
+    strongest = pd.concat([queries[name].idxmax() for name in runs]).drop_duplicates()
+    chosen = weights.loc[list(strongest)]
+    moves = (chosen.max(axis=1) - chosen.min(axis=1)).rename("moves").reset_index()
+    moves["total"] = moves.groupby("query")["moves"].transform("sum")
+    order = moves.sort_values(["total", "query", "moves", "document"], ascending=[False, True, False, True])
+    order = order[["query", "document"]].head(PAIRS).reset_index(drop=True)
+    ordered = ranks.loc[pd.MultiIndex.from_frame(order)]
+    return order.assign(
+        ranks=[", ".join(f"{name} {_rank(row[name])}" for name in runs) for _, row in ordered.iterrows()]
     )
-    words = [
-        f"{left} {_rank(a)}, {right} {_rank(b)}" for a, b in zip(order["rank_one"], order["rank_two"], strict=True)
-    ]
-    return order[["query", "document"]].assign(ranks=words).head(PAIRS).reset_index(drop=True)
 
 
 def _rank(value: float) -> str:
@@ -236,7 +273,8 @@ def write_pairs(path: Path, pairs: pd.DataFrame, home: Path) -> None:
     with open(path, "w", encoding="utf-8") as stream:
         stream.write("\t".join(COLUMNS) + "\n")
         for row in pairs.itertuples():
-            cells = ["", row.query, row.document, queries[row.query], texts[row.document], row.ranks]
+            ids = id_cell("query", row.query), id_cell("document", row.document)
+            cells = ["", *ids, queries[row.query], texts[row.document], row.ranks]
             stream.write("\t".join(" ".join(str(cell).split()) for cell in cells) + "\n")
 
 

@@ -105,7 +105,6 @@ def _judge_params(plan: Plan, wc: Any) -> Params:
         "collection": wc.collection,
         "methods": [facts_of(plan, name) for name in candidates(plan)],
         "collections": [{"name": r.name, "split": r.evaluation_split, "proxy": r.kind == "proxy"} for r in rows],
-        "samples": plan.config.bootstrap_samples,
     }
 
 

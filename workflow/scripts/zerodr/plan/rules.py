@@ -228,7 +228,7 @@ RULES = {
     "score_pairs": Rule("training.teaching.teacher:score_pairs", 2, "score", encoding(8000, 0, 1440), time="pairs"),
     "evaluate_run": Rule("evaluation.evaluate:evaluate_run", 2, "evaluate", Need(3000, 0, 15), seeded=True),
     "judge_adaptation": Rule(
-        "evaluation.judge_adaptation:judge_adaptation", 2, "judge", Need(3000, 0, 15), seeded=True
+        "evaluation.judge_adaptation:judge_adaptation", 3, "judge", Need(3000, 0, 15), seeded=True
     ),
     "compare_runs": Rule("evaluation.compare:compare_runs", 1, "report", Need(4000, 0, 30), seeded=True),
     "build_table": Rule("reporting.table:build_table", 4, "report"),
