@@ -11,7 +11,8 @@ TEXTS = {"queries": 20, "documents": 10}  # on a page: queries that gained and t
 
 
 @inputs("build_leaderboard")
-def _leaderboard_inputs(plan: Plan, wc: Any) -> Files:
+def leaderboard_inputs(plan: Plan, wc: Any) -> Files:
+    """Everything of the main table."""
     return {
         "summaries": plan.evaluations("summary"),
         "table": paths.beir(f"{plan.selection}.tsv"),
@@ -24,7 +25,8 @@ def _leaderboard_inputs(plan: Plan, wc: Any) -> Files:
 
 
 @params("build_leaderboard")
-def _leaderboard_params(plan: Plan, wc: Any) -> Params:
+def leaderboard_params(plan: Plan, wc: Any) -> Params:
+    """Rows and columns of the table, and the words of the configuration that choose them."""
     folder = [f"byo={','.join(plan.config.byo)}"] if plan.config.byo else []
     chosen = {"collections": plan.config.collections, "methods": plan.config.methods}
     named = {"selection": plan.selection, "seed": plan.config.seed, "words": [f"scale={plan.config.scale}", *folder]}
