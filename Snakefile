@@ -32,6 +32,7 @@ from zerodr.artifacts.guard import repeat_errors, spare_tracebacks
 from zerodr.errors import ZerodrError
 from zerodr.operations.loading import default_scale, load_plan, take_screen
 from zerodr.plan import paths
+from zerodr.plan.declaration import complete_rules
 from zerodr.plan.patterns import Patterns
 from zerodr.plan.reporting import tables
 from zerodr.plan.targets import nearest_target
@@ -63,21 +64,6 @@ wildcard_constraints:
 
 localrules:
     all,
-    fetch_archive,
-    import_model,
-    init_model,
-    take_step,
-    build_table,
-    build_query_page,
-    build_leaderboard,
-    build_row,
-    plot_table,
-    build_item,
-    plot_item,
-    build_paper,
-    build_published,
-    build_adapted_page,
-    publish_lineage,
 
 
 onstart:
@@ -96,6 +82,10 @@ rule all:
         tables(PLAN),
         [paths.statistics(row.name) for row in PLAN.columns],
         paths.lineage("published.json"),
+
+
+# log, benchmark, conda, threads, resources, params: rule files say what differs
+complete_rules(workflow, PLAN, ENVIRONMENT)
 
 
 include: "workflow/rules/collections.smk"

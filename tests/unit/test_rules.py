@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
@@ -13,6 +19,7 @@ from zerodr.config.load import load_bench
 from zerodr.config.trained import STAGE_KINDS, STAGES
 from zerodr.plan import Plan
 from zerodr.plan.lines import SCOPE
+from zerodr.plan.registry import INPUTS
 from zerodr.plan.rules import ADDITIONS, RULES, VERSIONS, Kind, facts_of
 
 __all__ = ["trees"]
@@ -121,3 +128,109 @@ def test_a_changed_loss_of_modir_reruns_modirs_models_alone(plan, monkeypatch):
     changed = {name for (name, _), text in rendered(plan).items() if text != before[name, _]}
     assert changed and all(name.startswith("modir") for name in changed)
     assert len(changed) < len(before)
+
+
+# ---- rule files --------------------------------------------------------------------------------------------------
+SHOW = """
+import json, sys
+from pathlib import Path
+from snakemake.api import SnakemakeApi
+from snakemake.settings.types import ConfigSettings, OutputSettings, Quietness, ResourceSettings
+
+root = Path(sys.argv[1])
+with SnakemakeApi(OutputSettings(quiet={Quietness.ALL})) as api:
+    settings = ConfigSettings(config={"scale": "lab"})
+    workflow = api.workflow(ResourceSettings(cores=1), settings, snakefile=root / "Snakefile", workdir=root)._workflow
+    rules = {
+        rule.name: {
+            "docstring": rule.docstring or "",
+            "local": rule.name in workflow._localrules,
+            "log": list(map(str, rule.log)),
+            "benchmark": str(rule.benchmark),
+            "environment": str(rule.conda_env),
+            "resources": sorted(rule.resources),
+            "wildcards": sorted(rule.wildcard_names),
+        }
+        for rule in workflow.rules
+    }
+print(json.dumps(rules))
+"""
+READ_WHERE_A_FILE_IS = {  # inputs that the golden plans lack: their recipes name no file, mirror or folder
+    "fetch_archive": {"mirror"},
+    "import_model": {"files"},
+    "init_model": {"files"},
+    "mine_negatives": {"file"},
+    "finetune": {"rem"},
+}
+
+
+TABLE: dict[str, str] = {}
+WILDCARDS = {  # of rules that the golden plans lack
+    **dict.fromkeys(("compare_runs", "build_table", "plot_table", "publish_lineage", "build_leaderboard"), TABLE),
+    **{"build_queries": TABLE, "build_published": {"paper": "modir"}},
+    "build_query_page": {"model": "zero", "baseline": "bm25-flat", "collection": "scifact", "protocol": "standard"},
+    "build_row": {"model": "bm25-flat"},
+    "export_memory": {"model": "moma-t5ance", "scope": "scifact", "memory": "scifact"},
+}
+FOLDERS = {  # of users, and runs made elsewhere
+    *("normalize_corpus", "normalize_queries", "normalize_judgements", "import_run"),
+    *("hold_out_items", "judge_adaptation", "export_adapted", "build_adapted_page"),
+}
+
+
+@pytest.fixture(scope="module")
+def declared(root) -> dict[str, Any]:
+    """Rules as Snakemake has them."""
+    done = subprocess.run([sys.executable, "-c", SHOW, str(root)], capture_output=True, text=True, cwd=root)
+    assert done.returncode == 0, done.stderr
+    rules = json.loads(done.stdout.splitlines()[-1])
+    assert rules.pop("all")["local"]
+    return rules
+
+
+def test_every_rule_has_what_all_rules_have(declared):
+    assert set(declared) == set(RULES)
+    for name, rule in declared.items():
+        assert rule["local"] == RULES[name].local, name
+        assert rule["environment"].endswith("envs/zerodr.yaml"), name
+        (log,) = rule["log"]
+        assert log.startswith(f"results/logs/{name}/") and log.endswith(".log"), name
+        assert rule["benchmark"] == log.replace("results/logs", "results/benchmarks").replace(".log", ".tsv"), name
+        assert sorted(re.findall(r"{([a-z]\w*)", log)) == rule["wildcards"], name  # no two jobs write one log
+
+
+def test_every_rule_that_is_submitted_says_what_it_needs(declared):
+    for name, rule in declared.items():
+        assert rule["local"] or {"mem_mb", "runtime"} <= set(rule["resources"]), name
+
+
+def read_by(docstring: str) -> set[str]:
+    """Names of inputs after `Reads:`."""
+    return set(re.findall(r"\w+", docstring.partition("Reads:")[2]))
+
+
+def given_by_plans(root: Path) -> dict[str, set[str]]:
+    """Names of inputs by rule in the golden plans of all recipes and papers at all scales."""
+    given: dict[str, set[str]] = defaultdict(set)
+    for path in sorted((root / "tests/dag/golden/plans").glob("*.txt")):
+        rule = ""
+        for line in path.read_text().splitlines():
+            if not line.startswith(" "):
+                rule = line.partition(" ")[0]
+                given.setdefault(rule, set())
+            elif found := re.match(r"  <(\w+)", line):
+                given[rule].add(found[1])
+    given.pop("==")
+    return given
+
+
+def test_a_rule_file_lists_what_the_plan_gives_to_its_rules(declared, root, plan):
+    given = given_by_plans(root)
+    for name in set(RULES) - set(given):
+        wildcards = WILDCARDS.get(name)
+        if wildcards is not None:
+            given[name] = set(INPUTS[name](plan, SimpleNamespace(**wildcards)))
+    unread = {name: facts["docstring"] for name, facts in declared.items() if name not in given}
+    assert set(unread) == FOLDERS and all(map(read_by, unread.values()))
+    for name, names in sorted(given.items()):
+        assert read_by(declared[name]["docstring"]) - READ_WHERE_A_FILE_IS.get(name, set()) == names, name

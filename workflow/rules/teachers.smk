@@ -2,23 +2,16 @@
 
 
 rule score_pairs:
+    """Score mined pairs with a cross-encoder.
+
+    Reads: mined, source, teacher.
+    """
     input:
         unpack(PLAN.inputs("score_pairs")),
     output:
         scored=paths.scored.pattern,
-    log:
-        "results/logs/score_pairs/{model}/{scope}/{stage}.log",
-    benchmark:
-        "results/benchmarks/score_pairs/{model}/{scope}/{stage}.tsv"
     wildcard_constraints:
         model=PATTERNS.chains(),
         stage=PATTERNS.stages("finetune"),
-    conda:
-        ENVIRONMENT
-    threads: PLAN.threads("score_pairs")
-    resources:
-        **PLAN.resources("score_pairs"),
-    params:
-        settings=PLAN.settings("score_pairs"),
     script:
         "../scripts/run_stage.py"

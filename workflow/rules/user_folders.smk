@@ -3,6 +3,10 @@
 
 
 rule normalize_corpus:
+    """Read the documents of a user's folder.
+
+    Reads: files.
+    """
     input:
         unpack(PLAN.inputs("normalize_corpus")),
         files=lambda wildcards: map(
@@ -10,23 +14,17 @@ rule normalize_corpus:
         ),
     output:
         section=paths.collection.pattern,
-    log:
-        "results/logs/normalize_corpus/{collection}.log",
-    benchmark:
-        "results/benchmarks/normalize_corpus/{collection}.tsv"
     wildcard_constraints:
         collection=PATTERNS.of_folders(),
-    conda:
-        ENVIRONMENT
-    resources:
-        **PLAN.resources("normalize_corpus"),
-    params:
-        settings=PLAN.settings("normalize_corpus"),
     script:
         "../scripts/run_stage.py"
 
 
 rule normalize_queries:
+    """Read the queries of a user's folder.
+
+    Reads: files.
+    """
     input:
         unpack(PLAN.inputs("normalize_queries")),
         files=lambda wildcards: map(
@@ -34,23 +32,17 @@ rule normalize_queries:
         ),
     output:
         section=paths.collection_section("{collection}", "queries"),
-    log:
-        "results/logs/normalize_queries/{collection}.log",
-    benchmark:
-        "results/benchmarks/normalize_queries/{collection}.tsv"
     wildcard_constraints:
         collection=PATTERNS.of_folders(),
-    conda:
-        ENVIRONMENT
-    resources:
-        **PLAN.resources("normalize_queries"),
-    params:
-        settings=PLAN.settings("normalize_queries"),
     script:
         "../scripts/run_stage.py"
 
 
 rule normalize_judgements:
+    """Read the judgements of a user's folder.
+
+    Reads: files, collection.
+    """
     input:
         unpack(PLAN.inputs("normalize_judgements")),
         files=lambda wildcards: map(
@@ -58,17 +50,7 @@ rule normalize_judgements:
         ),
     output:
         section=paths.collection_section("{collection}", "judgements"),
-    log:
-        "results/logs/normalize_judgements/{collection}.log",
-    benchmark:
-        "results/benchmarks/normalize_judgements/{collection}.tsv"
     wildcard_constraints:
         collection=PATTERNS.of_folders(),
-    conda:
-        ENVIRONMENT
-    resources:
-        **PLAN.resources("normalize_judgements"),
-    params:
-        settings=PLAN.settings("normalize_judgements"),
     script:
         "../scripts/run_stage.py"
