@@ -32,11 +32,11 @@ from zerodr.artifacts.guard import repeat_errors, spare_tracebacks
 from zerodr.errors import ZerodrError
 from zerodr.operations.loading import default_scale, load_plan, take_screen
 from zerodr.plan import paths
+from zerodr.plan.collections import section_files as list_files
 from zerodr.plan.declaration import complete_rules
 from zerodr.plan.patterns import Patterns
 from zerodr.plan.reporting import tables
 from zerodr.plan.targets import nearest_target
-from zerodr.plan.user_folders import section_files as list_files
 
 SCREEN = take_screen(workflow.output_settings, workflow.is_main_process)
 CEILINGS = {}  # filled in before the first job is submitted
@@ -89,19 +89,14 @@ complete_rules(workflow, PLAN, ENVIRONMENT)
 
 
 include: "workflow/rules/collections.smk"
-include: "workflow/rules/user_folders.smk"
 include: "workflow/rules/lexical.smk"
 include: "workflow/rules/dense.smk"
 include: "workflow/rules/feedback.smk"
-include: "workflow/rules/generation.smk"
 include: "workflow/rules/mining.smk"
-include: "workflow/rules/pretraining.smk"
 include: "workflow/rules/training.smk"
-include: "workflow/rules/teachers.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/reporting.smk"
 include: "workflow/rules/adaptation.smk"
-include: "workflow/rules/pages.smk"
 include: "workflow/rules/items.smk"
 
 

@@ -109,3 +109,41 @@ rule mine_negatives:
         stage=PATTERNS.stages("finetune", "moma"),
     script:
         "../scripts/run_stage.py"
+
+
+# Queries that are made from a target's documents, for stages that learn without judgements.
+
+
+rule generate_queries:
+    """Write queries for documents of a target.
+
+    Reads: collection, index.
+    """
+    input:
+        unpack(PLAN.inputs("generate_queries")),
+    output:
+        collection=paths.generated.pattern,
+    wildcard_constraints:
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("finetune"),
+    script:
+        "../scripts/run_stage.py"
+
+
+# Cross-encoders that score pairs for distillation.
+
+
+rule score_pairs:
+    """Score mined pairs with a cross-encoder.
+
+    Reads: mined, source, teacher.
+    """
+    input:
+        unpack(PLAN.inputs("score_pairs")),
+    output:
+        scored=paths.scored.pattern,
+    wildcard_constraints:
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("finetune"),
+    script:
+        "../scripts/run_stage.py"

@@ -221,7 +221,7 @@ class Sources:
                 asked = self.graph.record(source.inputs["queries"][0])
                 if memory is None or asked is None or _stage(asked) not in query_encoders():
                     continue
-                inner = {"encoder": _stage(asked), "inputs": _inputs(asked)}
+                inner: dict[str, Any] = {"encoder": _stage(asked), "inputs": _inputs(asked)}
                 plain = Source(memory.name, source.collection, DENSE, source.index, asked["spec"]["params"], **inner)
                 yield replace(source, halves=(plain, memory))
 

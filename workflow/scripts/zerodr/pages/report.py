@@ -15,7 +15,7 @@ from zerodr.pages import costs, drawing, html
 from zerodr.pages.costs import jobs_above
 from zerodr.pages.leaderboard import LeaderboardSettings, command, leaderboard
 from zerodr.plan import Plan, paths
-from zerodr.plan.pages import leaderboard_inputs, leaderboard_params
+from zerodr.plan.reporting import leaderboard_inputs, leaderboard_params
 
 log = logging.getLogger("zerodr")
 REPORT = Path("results/report.html")
