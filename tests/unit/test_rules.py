@@ -24,7 +24,6 @@ from zerodr.plan.rules import ADDITIONS, RULES, VERSIONS, Kind, facts_of
 
 __all__ = ["trees"]
 NAMES_RULES = ("plan", "papers")
-ESTIMATES = ("operations",)  # follows in a change of its own
 
 
 def test_no_module_names_a_rule_outside_the_plan_and_the_papers(trees):
@@ -33,7 +32,7 @@ def test_no_module_names_a_rule_outside_the_plan_and_the_papers(trees):
         if not path.is_relative_to(LIBRARY):
             continue
         room = path.relative_to(LIBRARY).parts[0]
-        if room in (*NAMES_RULES, *ESTIMATES):
+        if room in NAMES_RULES:
             continue
         named = words - set(STAGE_KINDS) if room == "config" else words
         for node in ast.walk(tree):
