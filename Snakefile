@@ -32,10 +32,11 @@ from zerodr.artifacts.guard import repeat_errors, spare_tracebacks
 from zerodr.errors import ZerodrError
 from zerodr.operations.loading import default_scale, load_plan, take_screen
 from zerodr.plan import paths
+from zerodr.plan.collections import section_files as list_files
+from zerodr.plan.declaration import complete_rules
 from zerodr.plan.patterns import Patterns
 from zerodr.plan.reporting import tables
 from zerodr.plan.targets import nearest_target
-from zerodr.plan.user_folders import section_files as list_files
 
 SCREEN = take_screen(workflow.output_settings, workflow.is_main_process)
 CEILINGS = {}  # filled in before the first job is submitted
@@ -63,21 +64,6 @@ wildcard_constraints:
 
 localrules:
     all,
-    fetch_archive,
-    import_model,
-    init_model,
-    take_step,
-    build_table,
-    build_query_page,
-    build_leaderboard,
-    build_row,
-    plot_table,
-    build_item,
-    plot_item,
-    build_paper,
-    build_published,
-    build_adapted_page,
-    publish_lineage,
 
 
 onstart:
@@ -98,20 +84,19 @@ rule all:
         paths.lineage("published.json"),
 
 
+# log, benchmark, conda, threads, resources, params: rule files say what differs
+complete_rules(workflow, PLAN, ENVIRONMENT)
+
+
 include: "workflow/rules/collections.smk"
-include: "workflow/rules/user_folders.smk"
 include: "workflow/rules/lexical.smk"
 include: "workflow/rules/dense.smk"
 include: "workflow/rules/feedback.smk"
-include: "workflow/rules/generation.smk"
 include: "workflow/rules/mining.smk"
-include: "workflow/rules/pretraining.smk"
 include: "workflow/rules/training.smk"
-include: "workflow/rules/teachers.smk"
 include: "workflow/rules/evaluation.smk"
 include: "workflow/rules/reporting.smk"
 include: "workflow/rules/adaptation.smk"
-include: "workflow/rules/pages.smk"
 include: "workflow/rules/items.smk"
 
 

@@ -26,7 +26,7 @@ PHASES = [  # title, what it hands on, colour, files of workflow/rules with thei
         "Collections",
         "corpora, queries, judgements",
         "#2f6690",
-        {"collections": "collections", "user_folders": "own folders"},
+        {"collections": "collections"},
     ),
     ("Words", "BM25 rankings", "#8a5a00", {"lexical": "BM25"}),
     (
@@ -34,9 +34,7 @@ PHASES = [  # title, what it hands on, colour, files of workflow/rules with thei
         "negatives, units, clusters, teacher's scores",
         "#7b4b94",
         {
-            "generation": "generation",
             "mining": "mining",
-            "teachers": "teachers",
             "papers/berm": "BERM",
             "papers/coco_dr": "COCO-DR",
         },
@@ -45,7 +43,7 @@ PHASES = [  # title, what it hands on, colour, files of workflow/rules with thei
         "Models",
         "one model a stage and target",
         "#a23b4a",
-        {"pretraining": "pretraining", "training": "training", "papers/moma": "MoMA", "papers/ddr": "DDR"},
+        {"training": "training", "papers/moma": "MoMA", "papers/ddr": "DDR"},
     ),
     (
         "Search",
@@ -58,7 +56,7 @@ PHASES = [  # title, what it hands on, colour, files of workflow/rules with thei
         "Reports",
         "",
         "#555e6b",
-        {"reporting": "tables", "pages": "pages", "items": "items of papers", "adaptation": "own folders"},
+        {"reporting": "tables", "items": "items of papers", "adaptation": "own folders"},
     ),
 ]
 SKIPS = [("Models", "Measures", "models"), ("Words", "Measures", "rankings")]  # arrows at the right margin, inner first

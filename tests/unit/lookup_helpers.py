@@ -11,7 +11,7 @@ from zerodr.config.load import load_bench
 from zerodr.config.registry import EVERY
 from zerodr.operations.folders import examine
 from zerodr.plan import Plan, paths
-from zerodr.plan.user_folders import section_files
+from zerodr.plan.collections import section_files
 
 ROOT = Path(__file__).parents[2]
 DENSE, LEXICAL, FUSED, PROTOCOL = "all-minilm-l6-v2", "bm25-flat+bm25s", "hybrid+teacher", "standard"

@@ -31,7 +31,7 @@ from zerodr.errors import ArtifactError
 from zerodr.lineage.explain import WIDTH, differences, explain, recorded_config, remedy, shown, stale_ancestors
 from zerodr.lineage.graph import Graph
 from zerodr.plan import Plan, paths
-from zerodr.plan.rules import RULES
+from zerodr.plan.rules import RULES, VERSIONS
 
 RUN = paths.run("dense", "toy", "standard")
 LEXICAL = paths.run("bm25-flat", "toy", "standard")
@@ -104,9 +104,8 @@ def test_what_is_stale_above_is_told_below(plan, tmp_path):
 
 
 def test_a_stage_version_and_a_seed_matter(plan, tmp_path, monkeypatch):
-    monkeypatch.setitem(
-        RULES, "evaluate_run", RULES["evaluate_run"]._replace(version=RULES["evaluate_run"].version + 1)
-    )
+    facts = RULES["evaluate_run"]
+    monkeypatch.setitem(VERSIONS, facts.function, facts.version + 1)
     (tmp_path / "config/config.yaml").write_text("{scale: mini, seed: 8}\n")
     summary = paths.summary("dense", "toy", "standard")
     assert telling(summary, plan_of(tmp_path)) == ["stage version", "seed"]

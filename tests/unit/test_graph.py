@@ -10,7 +10,7 @@ from tiny_bench import ARCHIVE, COLLECTION, MODEL, TABLE, make_bench, make_colle
 
 from zerodr.artifacts.record import read_record
 from zerodr.errors import ArtifactError
-from zerodr.lineage.graph import TEMPORARY, Graph, short_name
+from zerodr.lineage.graph import Graph, short_name
 from zerodr.lineage.tree import render_tree
 from zerodr.lineage.verify import verify
 from zerodr.plan import paths
@@ -131,7 +131,7 @@ def test_temporary_rules_are_those_of_the_workflow(root):
     for path in (root / "workflow/rules").rglob("*.smk"):
         for rule in re.split(r"^rule ", path.read_text(), flags=re.M)[1:]:
             temporary |= {rule.partition(":")[0]} if "temp(" in rule else set()
-    assert temporary == TEMPORARY
+    assert temporary == {name for name, facts in RULES.items() if facts.temporary}
 
 
 def test_what_was_removed_after_its_use_is_no_problem(plan, monkeypatch):
@@ -140,6 +140,7 @@ def test_what_was_removed_after_its_use_is_no_problem(plan, monkeypatch):
     digest = graph.require(RUN)["digest"]
     run.unlink()
     assert [str(finding) for finding in verify(Graph(), [RUN])] == [f"{RUN}: is missing: rebuild it: snakemake {RUN}"]
-    monkeypatch.setattr("zerodr.lineage.graph.TEMPORARY", {graph.require(RUN)["rule"]})
+    rule = graph.require(RUN)["rule"]
+    monkeypatch.setitem(RULES, rule, RULES[rule]._replace(temporary=True))
     assert Graph().current_digest(RUN) == digest and not Graph().is_damaged(RUN)
     assert list(verify(Graph(), [RUN])) == []

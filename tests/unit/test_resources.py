@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import FrozenInstanceError
 from types import SimpleNamespace
 
@@ -12,7 +11,6 @@ import pytest
 from zerodr.config.load import load_bench
 from zerodr.plan import Plan
 from zerodr.plan.resources import Ceiling, need
-from zerodr.plan.rules import RULES
 
 NOTHING = SimpleNamespace()
 
@@ -88,15 +86,6 @@ def test_augmented_queries_count_and_not_their_collections_documents(plan, rule,
     assert plan.machines.memory_mib(rule)(many) == 12000 + int(mib * 0.502939)
     assert plan.machines.minutes(rule)(SimpleNamespace(collection="msmarco", split="none")) == 240
     assert plan.machines.minutes(rule)(many, attempt=2) == 742 * (1 if need(rule).resumes else 2)
-
-
-def test_every_rule_that_is_submitted_says_what_it_needs(root):
-    text = "\n".join(path.read_text() for path in (root / "workflow/rules").rglob("*.smk"))
-    local = " ".join(re.findall(r"localrules:\n(.*?)\n\n", (root / "Snakefile").read_text() + text, re.S))
-    for block in re.split(r"^rule ", text, flags=re.M)[1:]:
-        rule = block.partition(":")[0]
-        if rule not in local:
-            assert f'**PLAN.resources("{rule}")' in block and RULES[rule].need is not None, rule
 
 
 def test_jobs_of_mini_share_the_cores(root, monkeypatch):

@@ -19,7 +19,7 @@ from zerodr.config.user_folders import SECTIONS
 from zerodr.errors import CollectionError, ConfigError
 from zerodr.operations.folders import FINDINGS, examine, notices
 from zerodr.plan import Plan, paths
-from zerodr.plan.user_folders import section_files
+from zerodr.plan.collections import section_files
 
 ROOT = Path(__file__).parents[2]
 RUN = {"model": "bm25-flat", "collection": "notes", "protocol": "standard"}

@@ -2,45 +2,33 @@
 
 
 rule learn_attention:
+    """Learn on the source how much queries attend to documents.
+
+    Reads: collection, corpus, queries, ranking.
+    """
     input:
         unpack(PLAN.inputs("learn_attention")),
     output:
         attention=paths.learned_attention("{model}"),
-    log:
-        "results/logs/learn_attention/{model}.log",
-    benchmark:
-        "results/benchmarks/learn_attention/{model}.tsv"
     wildcard_constraints:
         model=PATTERNS.methods("feedback"),
-    conda:
-        ENVIRONMENT
-    resources:
-        **PLAN.resources("learn_attention"),
-    params:
-        settings=PLAN.settings("learn_attention"),
     script:
         "../scripts/run_stage.py"
 
 
 rule augment_queries:
+    """Add documents of another run to the vectors of queries.
+
+    Reads: collection, corpus, queries, run, attention.
+    """
     input:
         unpack(PLAN.inputs("augment_queries")),
     output:
         embeddings=paths.embeddings(
             "{model}", "{scope}", "{collection}", "{protocol}", "queries.{split}"
         ),
-    log:
-        "results/logs/augment_queries/{model}/{scope}/{collection}/{protocol}/{split}.log",
-    benchmark:
-        "results/benchmarks/augment_queries/{model}/{scope}/{collection}/{protocol}/{split}.tsv"
     wildcard_constraints:
         model=PATTERNS.methods("feedback"),
         scope="shared",
-    conda:
-        ENVIRONMENT
-    resources:
-        **PLAN.resources("augment_queries"),
-    params:
-        settings=PLAN.settings("augment_queries"),
     script:
         "../scripts/run_stage.py"

@@ -2,6 +2,11 @@
 
 
 rule build_item:
+    """Build a table, or the numbers of a figure, of a paper: published values next to ours.
+
+    Reads: per_query, reference, measures, projections, models, collections, statistics, spaces, search, losses,
+    main, queries, learning, augmenter, source_per_query, nearest, latency, clusters.
+    """
     input:
         unpack(PLAN.inputs("build_item")),
     output:
@@ -9,76 +14,56 @@ rule build_item:
         published=paths.item_published("{paper}", "{item}"),
         markdown=paths.item("{paper}", "{item}", "md"),
         html=paths.item("{paper}", "{item}", "html"),
-    log:
-        "results/logs/build_item/{paper}/{item}.log",
-    benchmark:
-        "results/benchmarks/build_item/{paper}/{item}.tsv"
     wildcard_constraints:
         paper=PATTERNS.papers(),
         item=PATTERNS.items(),
-    conda:
-        ENVIRONMENT
-    params:
-        settings=PLAN.settings("build_item"),
     script:
         "../scripts/run_stage.py"
 
 
 rule plot_item:
+    """Draw an item of a paper.
+
+    Reads: table.
+    """
     input:
         unpack(PLAN.inputs("plot_item")),
     output:
         svg=paths.item("{paper}", "{item}", "svg"),
         png=paths.item("{paper}", "{item}", "png"),
-    log:
-        "results/logs/plot_item/{paper}/{item}.log",
-    benchmark:
-        "results/benchmarks/plot_item/{paper}/{item}.tsv"
     wildcard_constraints:
         paper=PATTERNS.papers(),
         item=PATTERNS.items(),
-    conda:
-        ENVIRONMENT
-    params:
-        settings=PLAN.settings("plot_item"),
     script:
         "../scripts/run_stage.py"
 
 
 rule build_paper:
+    """Put all items of a paper on one page.
+
+    Reads: tables, figures.
+    """
     input:
         unpack(PLAN.inputs("build_paper")),
     output:
         html=paths.item("{paper}", "all", "html"),
-    log:
-        "results/logs/build_paper/{paper}.log",
-    benchmark:
-        "results/benchmarks/build_paper/{paper}.tsv"
     wildcard_constraints:
         paper=PATTERNS.papers(),
-    conda:
-        ENVIRONMENT
-    params:
-        settings=PLAN.settings("build_paper"),
     script:
         "../scripts/run_stage.py"
 
 
 rule build_published:
+    """Compare all published numbers of a paper with ours.
+
+    Reads: reference, summaries.
+    """
     input:
         unpack(PLAN.inputs("build_published")),
     output:
         table=paths.item("{paper}", "published", "tsv"),
         html=paths.item("{paper}", "published", "html"),
-    log:
-        "results/logs/build_published/{paper}.log",
-    benchmark:
-        "results/benchmarks/build_published/{paper}.tsv"
     wildcard_constraints:
         paper=PATTERNS.papers(),
-    conda:
-        ENVIRONMENT
-    params:
-        settings=PLAN.settings("build_published"),
     script:
         "../scripts/run_stage.py"

@@ -2,6 +2,10 @@
 
 
 rule build_table:
+    """Build the main table, and its comparison with published numbers.
+
+    Reads: summaries, scores, significance, references, papers.
+    """
     input:
         unpack(PLAN.inputs("build_table")),
     output:
@@ -11,68 +15,99 @@ rule build_table:
         markdown=paths.beir(f"{PLAN.selection}.md"),
         tex=paths.beir(f"{PLAN.selection}.tex"),
         published=paths.compared(PLAN.selection, "published.tsv"),
-    log:
-        f"results/logs/build_table/{PLAN.selection}.log",
-    benchmark:
-        f"results/benchmarks/build_table/{PLAN.selection}.tsv"
-    conda:
-        ENVIRONMENT
-    params:
-        settings=PLAN.settings("build_table"),
     script:
         "../scripts/run_stage.py"
 
 
 rule build_row:
+    """Build the row of one method.
+
+    Reads: summaries.
+    """
     input:
         unpack(PLAN.inputs("build_row")),
     output:
         table=paths.beir("{model}.tsv"),
         markdown=paths.beir("{model}.md"),
-    log:
-        "results/logs/build_row/{model}.log",
-    benchmark:
-        "results/benchmarks/build_row/{model}.tsv"
     wildcard_constraints:
-        model=PATTERNS.methods("lexical", "encoder", "feedback", "fusion", "trained", "run"),
-    conda:
-        ENVIRONMENT
-    params:
-        settings=PLAN.settings("build_row"),
+        model=PATTERNS.methods(
+            "lexical", "encoder", "feedback", "fusion", "trained", "run"
+        ),
     script:
         "../scripts/run_stage.py"
 
 
 rule plot_table:
+    """Draw the main table.
+
+    Reads: per_query, table.
+    """
     input:
         unpack(PLAN.inputs("plot_table")),
     output:
         svg=paths.beir(f"{PLAN.selection}.svg"),
         png=paths.beir(f"{PLAN.selection}.png"),
-    log:
-        f"results/logs/plot_table/{PLAN.selection}.log",
-    benchmark:
-        f"results/benchmarks/plot_table/{PLAN.selection}.tsv"
-    conda:
-        ENVIRONMENT
-    params:
-        settings=PLAN.settings("plot_table"),
     script:
         "../scripts/run_stage.py"
 
 
 rule publish_lineage:
+    """Publish lineage records to MLflow.
+
+    Reads: artifacts.
+    """
     input:
         unpack(PLAN.inputs("publish_lineage")),
     output:
         published=paths.lineage("published.json"),
-    log:
-        "results/logs/publish_lineage/all.log",
-    benchmark:
-        "results/benchmarks/publish_lineage/all.tsv"
-    conda:
-        ENVIRONMENT
-    params:
-        settings=PLAN.settings("publish_lineage"),
+    script:
+        "../scripts/run_stage.py"
+
+
+# Pages for people: the leaderboard, and two methods query by query.
+
+
+rule build_queries:
+    """Write pages that compare all runs of the main table with the baseline, query by query.
+
+    Reads: runs, collections, per_query.
+    """
+    input:
+        unpack(PLAN.inputs("build_queries")),
+    output:
+        pages=paths.query_pages(PLAN.selection),
+    script:
+        "../scripts/run_stage.py"
+
+
+rule build_query_page:
+    """Write a page that compares two methods query by query.
+
+    Reads: runs, collections, per_query.
+    """
+    input:
+        unpack(PLAN.inputs("build_query_page")),
+    output:
+        page=paths.query_page.pattern,
+    wildcard_constraints:
+        model=PATTERNS.methods(
+            "lexical", "encoder", "feedback", "fusion", "trained", "run"
+        ),
+        baseline=PATTERNS.methods(
+            "lexical", "encoder", "feedback", "fusion", "trained", "run"
+        ),
+    script:
+        "../scripts/run_stage.py"
+
+
+rule build_leaderboard:
+    """Write the page of the main table.
+
+    Reads: summaries, table, notes, figure, significance, published, queries.
+    """
+    input:
+        unpack(PLAN.inputs("build_leaderboard")),
+    output:
+        page=paths.beir(f"{PLAN.selection}.html"),
     script:
         "../scripts/run_stage.py"

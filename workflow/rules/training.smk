@@ -2,86 +2,98 @@
 
 
 rule init_model:
+    """Make the initial model of a chain.
+
+    Reads: parent, source, files.
+    """
     input:
         unpack(PLAN.inputs("init_model")),
     output:
         model=paths.model("{model}", "{scope}", "init"),
-    log:
-        "results/logs/init_model/{model}/{scope}.log",
-    benchmark:
-        "results/benchmarks/init_model/{model}/{scope}.tsv"
     wildcard_constraints:
         model=PATTERNS.chains(),
-    conda:
-        ENVIRONMENT
-    resources:
-        **PLAN.resources("init_model"),
-    params:
-        settings=PLAN.settings("init_model"),
     script:
         "../scripts/run_stage.py"
 
 
 rule finetune:
+    """Fine-tune a stage on queries and judgements.
+
+    Reads: model, source, mined, scored, vectors, targets, clusters, units, labels, rem, corpora.
+    """
     input:
         unpack(PLAN.inputs("finetune")),
     output:
         model=paths.model.pattern,
-    log:
-        "results/logs/finetune/{model}/{scope}/{stage}.log",
-    benchmark:
-        "results/benchmarks/finetune/{model}/{scope}/{stage}.tsv"
     wildcard_constraints:
         model=PATTERNS.chains(),
         stage=PATTERNS.stages("finetune"),
-    conda:
-        ENVIRONMENT
-    threads: PLAN.threads("finetune")
-    resources:
-        **PLAN.resources("finetune"),
-    params:
-        settings=PLAN.settings("finetune"),
     script:
         "../scripts/run_stage.py"
 
 
 rule take_step:
+    """Take the model that a training kept at a step.
+
+    Reads: model.
+    """
     input:
         unpack(PLAN.inputs("take_step")),
     output:
         model=paths.model("{model}", "{scope}", "{stage}.{step}"),
-    log:
-        "results/logs/take_step/{model}/{scope}/{stage}.{step}.log",
-    benchmark:
-        "results/benchmarks/take_step/{model}/{scope}/{stage}.{step}.tsv"
     wildcard_constraints:
         model=PATTERNS.chains(),
         stage=PATTERNS.stages("finetune", "pretrain"),
         step=r"\d+",
-    conda:
-        ENVIRONMENT
-    params:
-        settings=PLAN.settings("take_step"),
     script:
         "../scripts/run_stage.py"
 
 
 rule export_model:
+    """Write a model as a folder that sentence-transformers loads.
+
+    Reads: model.
+    """
     input:
         unpack(PLAN.inputs("export_model")),
     output:
         exported=paths.exported.pattern,
-    log:
-        "results/logs/export_model/{model}/{scope}.log",
-    benchmark:
-        "results/benchmarks/export_model/{model}/{scope}.tsv"
     wildcard_constraints:
         model=PATTERNS.methods("trained"),
-    conda:
-        ENVIRONMENT
-    resources:
-        **PLAN.resources("export_model"),
-    params:
-        settings=PLAN.settings("export_model"),
+    script:
+        "../scripts/run_stage.py"
+
+
+# Stages that learn from texts alone: spans of documents, pretraining.
+
+
+rule cut_spans:
+    """Cut documents into spans.
+
+    Reads: collection, model.
+    """
+    input:
+        unpack(PLAN.inputs("cut_spans")),
+    output:
+        spans=paths.spans.pattern,
+    wildcard_constraints:
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("pretrain"),
+    script:
+        "../scripts/run_stage.py"
+
+
+rule pretrain:
+    """Train a stage on texts alone.
+
+    Reads: model, collections, spans.
+    """
+    input:
+        unpack(PLAN.inputs("pretrain")),
+    output:
+        model=paths.model.pattern,
+    wildcard_constraints:
+        model=PATTERNS.chains(),
+        stage=PATTERNS.stages("pretrain"),
     script:
         "../scripts/run_stage.py"

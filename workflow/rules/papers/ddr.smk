@@ -2,22 +2,16 @@
 
 
 rule assemble:
+    """Put a relevance module into a domain module.
+
+    Reads: dam, rem.
+    """
     input:
         unpack(PLAN.inputs("assemble")),
     output:
         model=paths.model.pattern,
-    log:
-        "results/logs/assemble/{model}/{scope}/{stage}.log",
-    benchmark:
-        "results/benchmarks/assemble/{model}/{scope}/{stage}.tsv"
     wildcard_constraints:
         model=PATTERNS.chains(),
         stage=PATTERNS.stages("assemble"),
-    conda:
-        ENVIRONMENT
-    resources:
-        **PLAN.resources("assemble"),
-    params:
-        settings=PLAN.settings("assemble"),
     script:
         "../../scripts/run_stage.py"

@@ -13,10 +13,10 @@ from zerodr.artifacts.record import STATE
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.config.load import site_of
 from zerodr.errors import ZerodrError
+from zerodr.plan.rules import facts_of
 
 log = logging.getLogger("zerodr")
 INTERRUPTED = 130  # as shells report Ctrl-C
-DOWNLOADS = ("fetch_archive", "import_model", "init_model")
 
 
 def spec_of(snakemake: Any) -> StageSpec:
@@ -65,7 +65,7 @@ def configure_logging(name: str, logfile: str | None = None) -> None:
 
 def stay_offline(rule: str) -> None:
     """Keep this process and its children from asking the model hub, unless the rule is one that downloads."""
-    if rule in DOWNLOADS:
+    if facts_of(rule).downloads:
         return
     os.environ["HF_HUB_OFFLINE"] = "1"
     hub = sys.modules.get("huggingface_hub.constants")

@@ -11,12 +11,12 @@ from typing import IO
 from zerodr.artifacts.machine import MachineErrors, take_lock
 from zerodr.artifacts.record import STATE, record_path
 from zerodr.errors import ConfigError, MachineError, ZerodrError
+from zerodr.plan.rules import facts_of
 
 _HELD: list[IO[str]] = []
 _KINDS = "|".join(kind.__name__ for kind in ZerodrError.__subclasses__())
 OURS = re.compile(rf"\b({_KINDS}): ")
 _DOUBLED = re.compile(rf"\b({_KINDS}): \1: ")
-REPORTING = ("build_", "compare_", "plot_")  # rules of tables and figures
 ON_REQUEST = "on user request"  # in Snakemake's line about Ctrl-C or SIGTERM
 QUIET_STAGES = "ZERODR_QUIET_STAGES"  # in the environment of jobs whose run has a screen of its own
 FAILED = "At least one job did not complete successfully."
@@ -58,7 +58,7 @@ def withdraw_reports(planned: Iterable[tuple[str, Iterable[str]]]) -> None:
         planned: rule and outputs of each planned job.
     """
     for rule, outputs in planned:
-        if rule.startswith(REPORTING):
+        if facts_of(rule).kind == "report":
             for path in map(Path, outputs):
                 path.unlink(missing_ok=True)
                 record_path(path).unlink(missing_ok=True)

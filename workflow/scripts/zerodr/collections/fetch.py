@@ -59,7 +59,7 @@ def fetch_archive(stage: Stage) -> None:
         DownloadError: wrong checksum, no address answers, offline, or registration needed.
     """
     site = {key: value for key, value in stage.spec.site.items() if key in ("mirrors", "offline")}
-    settings = validate(FetchSettings, stage.params | site, "fetch_archive")
+    settings = validate(FetchSettings, stage.params | site, stage.spec.rule)
     output = stage.output("archive")
     if settings.originals and not any(Path(folder, settings.archive).is_file() for folder in settings.mirrors):
         facts = fetch_originals(settings, settings.originals, stage.state, output)

@@ -73,7 +73,7 @@ def normalize_collection(stage: Stage) -> None:
     Raises:
         CollectionError, DownloadError: bad content, with file and line.
     """
-    settings = validate(NormalizeSettings, stage.params, "normalize_collection")
+    settings = validate(NormalizeSettings, stage.params, stage.spec.rule)
     archive = open_archive(stage.path("archive"), settings.archive)
     if settings.original:
         packed = find(archive, "corpus.jsonl", required=False) is None

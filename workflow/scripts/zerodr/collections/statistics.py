@@ -47,7 +47,7 @@ class StatisticsSettings(Settings):
 
 def measure_statistics(stage: Stage) -> None:
     """Read inputs `collection` and `source` (folder artifacts), write output `statistics` (JSON)."""
-    settings = validate(StatisticsSettings, stage.params, "measure_statistics")
+    settings = validate(StatisticsSettings, stage.params, stage.spec.rule)
     facts = compare(stage.path("collection"), stage.path("source"), settings)
     write_json(stage.output("statistics"), facts)
     for name in ("corpus", "queries", "query_types"):

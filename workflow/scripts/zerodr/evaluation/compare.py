@@ -35,7 +35,7 @@ class CompareSettings(Settings):
 
 def compare_runs(stage: Stage) -> None:
     """Read input `per_query` (a file a run); write `significance` (tsv), `per_query` (parquet), `holes` (tsv)."""
-    settings = validate(CompareSettings, stage.params, "compare_runs")
+    settings = validate(CompareSettings, stage.params, stage.spec.rule)
     frame = read_per_query(stage.paths("per_query"), settings.methods)
     tests = compare(frame, settings, stage.seed)
     write_tests(stage.output("significance"), tests, settings)
@@ -60,9 +60,9 @@ def read_per_query(paths: list[Path], methods: tuple[str, ...]) -> pd.DataFrame:
     unknown = sorted(set(frame["model"]) - set(methods))
     if unknown:
         problem = f"the table does not list these methods of its inputs: {', '.join(unknown)}"
-        raise ProtocolError("compare_runs", problem, "give the per-query files of the table's methods")
+        raise ProtocolError("the table", problem, "give the per-query files of the table's methods")
     if frame.duplicated(["model", "collection", "query"]).any():
-        raise ProtocolError("compare_runs", "a run appears twice", "give each per-query file once")
+        raise ProtocolError("the table", "a run appears twice", "give each per-query file once")
     for collection, rows in frame.groupby("collection", sort=False):
         _check_collection(str(collection), rows)
     order = {name: number for number, name in enumerate(methods)}

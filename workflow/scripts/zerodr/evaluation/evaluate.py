@@ -55,7 +55,7 @@ class EvaluateSettings(Settings):
 
 def evaluate_run(stage: Stage) -> None:
     """Read inputs `run` and `collection`; write `summary` (tsv) and `per_query` (parquet)."""
-    settings = validate(EvaluateSettings, stage.params, "evaluate_run")
+    settings = validate(EvaluateSettings, stage.params, stage.spec.rule)
     folder = stage.path("collection")
     run, qrels = read_run(stage.path("run")), read_qrels(folder, settings.split)
     queries = split_queries(folder, settings.split)["id"].tolist()

@@ -22,7 +22,7 @@ VOLATILE = (f"{LUCENE}/*.si",)
 
 def index_bm25(stage: Stage) -> None:
     """Read input `collection`, write output `index`, a folder: documents.parquet, index.json, and lucene/ or bm25s/."""
-    settings = validate(TermIndexSettings, stage.params, "index_bm25")
+    settings = validate(TermIndexSettings, stage.params, stage.spec.rule)
     about = build_index(stage.path("collection"), stage.output("index"), stage.state, settings)
     if settings.backend == "lucene":
         stage.volatile = VOLATILE

@@ -37,7 +37,7 @@ class SearchSettings(LexicalSettings, RunSettings):
 
 def search_bm25(stage: Stage) -> None:
     """Read inputs `index` and `collection`, write output `run`."""
-    settings = validate(SearchSettings, stage.params, "search_bm25")
+    settings = validate(SearchSettings, stage.params, stage.spec.rule)
     index, about = stage.path("index"), read_about(stage.path("index"))
     queries = split_queries(stage.path("collection"), settings.split)
     run = rank(open_index(index, settings, stage.threads), read_ids(index), queries, settings)

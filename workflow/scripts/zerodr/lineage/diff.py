@@ -11,13 +11,13 @@ from zerodr.errors import ArtifactError, nearest
 from zerodr.evaluation.numbers import fixed, signed
 from zerodr.lineage.graph import Graph
 from zerodr.lineage.tree import brief, flatten
+from zerodr.plan.rules import facts_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Row = tuple[str, str, str]
 ABSENT = "-"
-EVALUATION = "evaluate_run"
 SIDES = ("A", "B")
 
 
@@ -101,7 +101,7 @@ def _evaluated(graph: Graph, artifact: str) -> dict[str, float]:
     record = graph.require(artifact)
     if not record["metrics"]:
         uses = [graph.require(edge.user) for edge in graph.down(artifact)]
-        record = next((use for use in uses if use["rule"] == "evaluate_run"), record)
+        record = next((use for use in uses if facts_of(use["rule"]).kind == "evaluate"), record)
     return {metric["name"]: metric["value"] for metric in record["metrics"]}
 
 
@@ -122,7 +122,8 @@ def _metrics(a: dict[str, float], b: dict[str, float]) -> list[str]:
 def per_query_file(graph: Graph, artifact: str) -> str | None:
     """Return the per-query metrics of an evaluation, or of the one that used this run; None for other artifacts."""
     records = [graph.require(artifact), *(graph.require(edge.user) for edge in graph.down(artifact))]
-    return next((record["outputs"]["per_query"] for record in records if record["rule"] == EVALUATION), None)
+    evaluations = (record for record in records if facts_of(record["rule"]).kind == "evaluate")
+    return next((record["outputs"]["per_query"] for record in evaluations), None)
 
 
 def query_moves(left: str, right: str, metric: str) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from zerodr.errors import ZerodrError
 from zerodr.lineage.graph import Graph
 from zerodr.lineage.tree import brief, flatten
 from zerodr.plan import Plan
-from zerodr.plan.rules import RULES
+from zerodr.plan.rules import RULES, Rule, facts_of
 
 UNKNOWN = "name"
 PROFILE = "config/profiles/mini"
@@ -231,10 +231,15 @@ def recorded_config(graph: Graph, artifact: str, given: list[str]) -> list[str]:
     is not named.
     """
     records = (graph.record(path) for path in graph.ancestors(artifact))
-    rows = (record["spec"]["params"] for record in records if record and record["rule"] == "normalize_corpus")
+    rows = (record["spec"]["params"] for record in records if record and _reads_folder(facts_of(record["rule"])))
     folders = {row["archive"]: row["name"] for row in rows if Path(row["archive"]).is_dir()}
     if not folders or any(word.startswith("byo=") for word in given):
         return given
     alike = all(Path(path).resolve().name.lower().replace(" ", "-") == name for path, name in folders.items())
     named = [] if alike or len(folders) > 1 else [f"byo_name={name}" for name in folders.values()]
     return [f"byo={','.join(folders)}", *named, *given]
+
+
+def _reads_folder(rule: Rule) -> bool:
+    """True where a rule reads the documents of a user's folder."""
+    return rule.kind == "import" and rule.writes == "collection"

@@ -13,11 +13,11 @@ from zerodr.artifacts.digest import file_digest
 from zerodr.artifacts.manifest import MANIFEST, is_folder_artifact
 from zerodr.artifacts.record import Record, artifact_digest, read_record
 from zerodr.errors import ArtifactError, nearest
+from zerodr.plan.rules import facts_of
 
 ROOTS = ("resources", "results")
 IGNORED = {"results/lineage/artifacts", "results/logs", "results/benchmarks"}
 SUFFIX = ".lineage.json"
-TEMPORARY = {"search_candidates", "search_memory"}  # rules whose output Snakemake removes after its last use
 HEX = set("0123456789abcdef")
 
 
@@ -82,7 +82,7 @@ class Graph:
     def is_removed(self, artifact: str) -> bool:
         """Test whether Snakemake removed an artifact after its use: only its record is left, as it should be."""
         record = self.record(artifact)
-        return record is not None and record["rule"] in TEMPORARY and not Path(artifact).exists()
+        return record is not None and facts_of(record["rule"]).temporary and not Path(artifact).exists()
 
     def is_damaged(self, artifact: str) -> bool:
         """Test whether an artifact is missing, or is not what its record or its users' records say."""

@@ -15,10 +15,9 @@ from zerodr.config.base import Settings, validate
 from zerodr.lineage import views
 from zerodr.lineage.graph import Graph, short_name
 from zerodr.lineage.store import FOLDER, Store, open_store, shown_uri, tracking_uri
+from zerodr.plan.rules import facts_of
 
 log = logging.getLogger("zerodr")
-MIXES_MODELS = {"fuse_runs"}  # a fused run's numbers belong to no single model
-EVALUATION = "evaluate_run"
 
 
 class PublishSettings(Settings):
@@ -33,7 +32,7 @@ def publish_lineage(stage: Stage) -> None:
 
     Tables and figures of papers that are there are published with them.
     """
-    settings = validate(PublishSettings, stage.params, "publish_lineage")
+    settings = validate(PublishSettings, stage.params, stage.spec.rule)
     graph = Graph()
     artifacts = [str(path) for path in stage.paths("artifacts")]
     uri = tracking_uri()
@@ -96,7 +95,7 @@ def _warn_of_stale(graph: Graph, records: list[Record]) -> None:
 
 def _input_models(graph: Graph, store: Store, record: Record) -> list[str]:
     """List the LoggedModels that the artifact used: direct inputs, and for an evaluation the model of the run."""
-    if record["rule"] == EVALUATION:
+    if facts_of(record["rule"]).kind == "evaluate":
         model = _model_behind(graph, record)
         paths = [model] if model else []
     else:
@@ -108,7 +107,7 @@ def _input_models(graph: Graph, store: Store, record: Record) -> list[str]:
 
 def _measured(graph: Graph, store: Store, record: Record) -> tuple[str, str, str] | None:
     """Return LoggedModel and dataset of an evaluation's metrics; None for other stages and for BM25."""
-    model = _model_behind(graph, record) if record["rule"] == EVALUATION else None
+    model = _model_behind(graph, record) if facts_of(record["rule"]).kind == "evaluate" else None
     identity = store.model_of(graph.require(model)) if model else None
     collection = next((entry for entry in record["inputs"] if entry["name"] == "collection"), None)
     if identity is None or collection is None:
@@ -122,7 +121,7 @@ def _model_behind(graph: Graph, record: Record) -> str | None:
     seen: set[str] = set()
     while pending:
         current = pending.pop(0)
-        if current["rule"] in MIXES_MODELS:
+        if facts_of(current["rule"]).kind == "fuse":
             return None
         if views.is_model(current):
             return current["artifact"]

@@ -8,6 +8,7 @@ from zerodr.artifacts.manifest import check_manifest, is_folder_artifact
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import Record
 from zerodr.lineage.graph import Graph, true_digest
+from zerodr.plan.rules import facts_of
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,10 @@ def imported(graph: Graph, artifacts: Iterable[str]) -> Iterator[str]:
     """Say who made the imported runs above these artifacts, and from which bytes each was taken: a sentence a run."""
     for artifact in graph.ancestors(*artifacts):
         record = graph.record(artifact)
-        if record is not None and record["rule"] == "import_run":
+        if record is None:
+            continue
+        rule = facts_of(record["rule"])
+        if rule.kind == "import" and rule.writes == "run":
             (file,) = (entry for entry in record["inputs"] if entry["name"] == "file")
             maker = f"made elsewhere: {record['notes']['source']}"
             yield f"{artifact}: {maker}; taken from {file['path']}, sha256 {file['digest'][:12]}"

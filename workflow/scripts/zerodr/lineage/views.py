@@ -13,12 +13,12 @@ from zerodr.artifacts.manifest import MANIFEST, is_folder_artifact
 from zerodr.artifacts.record import Record, record_path
 from zerodr.lineage.graph import short_name
 from zerodr.lineage.tree import flatten
+from zerodr.plan.rules import facts_of
 
 MAIN_METRIC = "ndcg_cut_10"
 PAGE = "http://127.0.0.1:5000"  # of `make mlflow`
 VIEW_TAG = "mlflow.sharedViewState."  # MLflow's own views that are shared by address
 DATA, TABLES = "data", "tables and figures"
-TABLE_RULES = ("build_", "compare_", "plot_")  # rules of tables and figures
 DETAILS = ("collection", "archive", "index", "target", "split", "kind", "memory", "item", "shard")
 DESCRIPTION = """Artifacts of zerodr: one run is one artifact, with settings, metrics, inputs and small files.
 
@@ -48,7 +48,7 @@ def groups_of(record: Record) -> tuple[str, str]:
     words, rule = record["wildcards"], record["rule"]
     if words.get("paper"):
         return f"paper {words['paper']}", rule
-    first = TABLES if rule.startswith(TABLE_RULES) else method_of(record) or DATA
+    first = TABLES if facts_of(rule).kind == "report" else method_of(record) or DATA
     return first, " ".join(filter(None, [rule, words.get("stage", "")]))
 
 

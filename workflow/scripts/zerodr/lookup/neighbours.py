@@ -12,6 +12,7 @@ from zerodr.lexical.light import LightIndex
 from zerodr.lineage.graph import Graph
 from zerodr.lookup.documents import Documents
 from zerodr.lookup.sources import FUSION, LEXICAL, Source
+from zerodr.plan.rules import facts_of
 
 MOST_QUERIES = 200_000
 POSITIVES = 3  # titles of positives that are shown
@@ -49,7 +50,7 @@ class Neighbours:
             raise ArtifactError(source.name, "is not trained", "choose a trained method")
         for artifact in reversed(graph.ancestors(*source.inputs["model"])):
             record = graph.record(artifact)
-            if record and record["rule"] in ("mine_negatives", "mine_memories"):
+            if record and facts_of(record["rule"]).kind == "mine":
                 params, inputs = record["spec"]["params"], {i["name"]: i["path"] for i in record["inputs"]}
                 folder = Path(inputs["source"]).parent
                 if (folder / "corpus.parquet").exists():

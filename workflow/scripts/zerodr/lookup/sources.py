@@ -16,20 +16,21 @@ from zerodr.encoders.publishing.adapted import RETRIEVER
 from zerodr.errors import ArtifactError, nearest
 from zerodr.lineage.graph import Graph
 from zerodr.plan import paths
+from zerodr.plan.rules import Kind, facts_of
 
 LEXICAL = "lexical"
 DENSE = "dense"
 FUSION = "fusion"
 TEXTS = {"collection", "sections"}  # inputs with the collection itself
 NAMED = 4  # collections of a message
-PLAIN = "embed_queries"
-"""The rule whose query vectors a model gives alone. Papers add others."""
-FEEDBACK = "augment_queries"
-"""The rule that adds documents of another ranking to query vectors."""
+PLAIN = "retrieval.embed:embed_queries"
+"""The stage whose query vectors a model gives alone. Papers add others."""
+FEEDBACK = "retrieval.feedback:augment_queries"
+"""The stage that adds documents of another ranking to query vectors."""
 
 
 class QueryEncoder(NamedTuple):
-    """Embed new queries as a rule does: two addresses, each as `module:name`.
+    """Embed new queries as a stage does: two addresses, each as `module:name`.
 
     Attributes:
         queries: class with a method `encode`, made of a source.
@@ -42,7 +43,7 @@ class QueryEncoder(NamedTuple):
 
 @cache
 def query_encoders() -> dict[str, QueryEncoder]:
-    """Return what embeds new queries, by the rule that embeds a method's queries."""
+    """Return what embeds new queries, by the stage that embeds a method's queries."""
     encoders = {PLAIN: QueryEncoder("zerodr.lookup.searchers:PlainQueries")}
     encoders |= {FEEDBACK: QueryEncoder("zerodr.lookup.searchers:FeedbackQueries")}
     for module in papers.modules("lookup"):
@@ -66,8 +67,8 @@ class Source:
         kind: LEXICAL, DENSE or FUSION.
         index: manifest of the BM25 index, or the embeddings of all corpus shards in order.
         params: settings of the search (lexical), of the queries' embedding (dense), or of the fusion.
-        encoder: rule that embeds queries.
-        inputs: by name, the artifacts that this rule reads.
+        encoder: stage that embeds queries.
+        inputs: by name, the artifacts that this stage reads.
         run: the ranking of the collection's queries; empty without one.
         per_query: its evaluation by query; empty without one.
         halves: the two sources that a fusion joins; of feedback, the plain bi-encoder and what finds documents.
@@ -123,12 +124,13 @@ class Sources:
             return self.named(method, collections[collection])
         artifact = self.graph.find(text)
         record = self.graph.require(artifact)
-        if record["rule"] in ("normalize_collection", "normalize_corpus"):
+        rule = facts_of(record["rule"])
+        if rule.writes == "collection":
             return self.named("bm25", artifact)
-        if record["rule"] == "export_adapted":
-            chosen = json.loads((Path(artifact).parent / RETRIEVER).read_text())
+        if rule.kind == "export" and (retriever := Path(artifact).parent / RETRIEVER).exists():
+            chosen = json.loads(retriever.read_text())
             return self._compared(chosen["method"], chosen["collection"])
-        stands_for = {"evaluate_run": "run", "export_model": "model"}.get(record["rule"])
+        stands_for = {("evaluate", ""): "run", ("export", "model"): "model"}.get((rule.kind, rule.writes))
         targets = set(_inputs(record)[stands_for]) if stands_for else {artifact}
         matching = [source for source in self.all() if targets & source.artifacts]
         names = {_name(source.collection) for source in matching}
@@ -191,16 +193,16 @@ class Sources:
     def _of_runs(self) -> Iterator[Source]:
         for artifact in self.graph.artifacts():
             record = self.graph.require(artifact)
-            if record["rule"] == "search_bm25" and Path(artifact).exists():
+            if _ranks(record, "search") and Path(artifact).exists():
                 yield self._lexical(artifact, record)
-            elif record["rule"] == "merge_run" and Path(artifact).exists():
+            elif _ranks(record, "merge") and Path(artifact).exists():
                 yield from self._dense(artifact, record)  # but those with feedback, which need others
 
     def _fused(self, halves: dict[str, Source]) -> Iterator[Source]:
         """Yield fusions of two runs that can both answer new queries."""
         for artifact in self.graph.artifacts():
             record = self.graph.require(artifact)
-            if record["rule"] != "fuse_runs" or not Path(artifact).exists():
+            if not _ranks(record, "fuse") or not Path(artifact).exists():
                 continue
             inputs, name = _inputs(record), record["wildcards"]["model"]
             joined = tuple(halves[run] for run in inputs["runs"] if run in halves)
@@ -212,14 +214,14 @@ class Sources:
         """Yield methods that read documents of another one, where both the other and their bi-encoder can answer."""
         for artifact in self.graph.artifacts():
             record = self.graph.require(artifact)
-            if record["rule"] != "merge_run" or not Path(artifact).exists():
+            if not _ranks(record, "merge") or not Path(artifact).exists():
                 continue
             for source in self._dense(artifact, record, FEEDBACK):
                 memory = runs.get(source.inputs["run"][0])
                 asked = self.graph.record(source.inputs["queries"][0])
-                if memory is None or asked is None or asked["rule"] not in query_encoders():
+                if memory is None or asked is None or _stage(asked) not in query_encoders():
                     continue
-                inner = {"encoder": asked["rule"], "inputs": _inputs(asked)}
+                inner: dict[str, Any] = {"encoder": _stage(asked), "inputs": _inputs(asked)}
                 plain = Source(memory.name, source.collection, DENSE, source.index, asked["spec"]["params"], **inner)
                 yield replace(source, halves=(plain, memory))
 
@@ -229,19 +231,19 @@ class Sources:
         index = tuple(inputs["index"])
         return Source(name, inputs["collection"][0], LEXICAL, index, params, run=run, per_query=self._per_query(run))
 
-    def _dense(self, run: str, record: dict[str, Any], rule: str = "") -> Iterator[Source]:
-        """Yield the source of a dense run if its queries are of a rule; empty: of any but feedback."""
+    def _dense(self, run: str, record: dict[str, Any], stage: str = "") -> Iterator[Source]:
+        """Yield the source of a dense run if its queries are of a stage; empty: of any but feedback."""
         searches = [self.graph.record(hits) for hits in _inputs(record)["hits"]]
         corpus = [path for search in searches if search for path in _inputs(search)["corpus"]]
         queries = next((_inputs(search)["queries"][0] for search in searches if search), "")
         asked = self.graph.record(queries) if queries else None
         whole = len(corpus) == len(searches) and all(Path(path).exists() for path in corpus)
-        if asked is None or not whole or asked["rule"] not in query_encoders():
+        if asked is None or not whole or _stage(asked) not in query_encoders():
             return
-        if asked["rule"] != rule and (rule or asked["rule"] == FEEDBACK):
+        if _stage(asked) != stage and (stage or _stage(asked) == FEEDBACK):
             return
         name, collection = record["wildcards"]["model"], _inputs(record)["collection"][0]
-        facts: dict[str, Any] = {"encoder": asked["rule"], "inputs": _inputs(asked), "run": run}
+        facts: dict[str, Any] = {"encoder": _stage(asked), "inputs": _inputs(asked), "run": run}
         facts |= {"per_query": self._per_query(run)}
         yield Source(name, collection, DENSE, tuple(corpus), asked["spec"]["params"], **facts)
 
@@ -252,11 +254,11 @@ class Sources:
             if artifact in used or not Path(artifact).exists():
                 continue
             words, params = record["wildcards"], record["spec"]["params"]
-            if record["rule"] == "index_bm25":
+            if facts_of(record["rule"]).kind == "index":
                 named = {"collection": words["collection"], "split": "", "depth": 1000, "exclude_self": False}
                 name = f"bm25-{words['index']}"
                 yield Source(name, _inputs(record)["collection"][0], LEXICAL, (artifact,), params | named)
-            elif record["rule"] == "embed_corpus":
+            elif facts_of(record["rule"]).embeds and {"protocol", "shard"} <= set(words):
                 key = tuple(words[word] for word in ("model", "scope", "collection", "protocol"))
                 shards.setdefault(key, []).append((params["shard"], artifact, record))
         for (model, scope, _, _), listed in shards.items():
@@ -270,8 +272,19 @@ class Sources:
 
     def _per_query(self, run: str) -> str:
         records = (self.graph.require(edge.user) for edge in self.graph.down(run))
-        path = next((r["outputs"]["per_query"] for r in records if r["rule"] == "evaluate_run"), "")
+        path = next((r["outputs"]["per_query"] for r in records if facts_of(r["rule"]).kind == "evaluate"), "")
         return path if path and Path(path).exists() else ""
+
+
+def _stage(record: dict[str, Any]) -> str:
+    """Address of the library function that wrote an artifact."""
+    return facts_of(record["rule"]).function
+
+
+def _ranks(record: dict[str, Any], kind: Kind) -> bool:
+    """True for a ranking of a collection that work of a kind wrote."""
+    rule = facts_of(record["rule"])
+    return rule.kind == kind and rule.writes == "run"
 
 
 def _inputs(record: dict[str, Any]) -> dict[str, list[str]]:

@@ -144,5 +144,5 @@ def needs_of_scales(plan: Plan, root: Path = Path(".")) -> dict[str, ScaleNeeds]
         trained = any(other.method(method).kind == "trained" for method in other.methods)
         memory = largest_training(other) if trained and other.bench.scale.gpus else LEAST_MEMORY_MIB
         disk_gib = SCALES[name].disk_gib if name in SCALES else None
-        needs[name] = ScaleNeeds(disk_gib, memory, trained and other.machines.gpus("finetune") > 0)
+        needs[name] = ScaleNeeds(disk_gib, memory, trained and other.machines.training_gpus > 0)
     return needs

@@ -6,8 +6,9 @@ from typing import Any
 
 from zerodr.artifacts.record import Record
 from zerodr.lineage.graph import Graph
+from zerodr.plan.rules import Kind, facts_of
 
-SHARED = {"fetch_archive", "normalize_collection", "measure_statistics"}  # data, the same for every method
+SHARED = ("fetch", "prepare")  # kinds of work on data, the same for every method
 MINED = {
     "queries": ("queries", "mined"),
     "negatives": ("negatives", "kept"),
@@ -24,14 +25,14 @@ SPANS = {
     "spans a document": ("spans_per_document",),
     "tokens a span": ("tokens_per_span",),
 }
-DROPPED: dict[str, dict[str, tuple[str, ...]]] = {
-    "mine_negatives": {
+DROPPED: dict[Kind, dict[str, tuple[str, ...]]] = {
+    "mine": {
         "queries without a positive": ("statistics", "queries", "without_positive"),
         "queries without negatives": ("statistics", "queries", "empty"),
         "queries with too few negatives": ("statistics", "queries", "short"),
         "positives that the corpus lacks": ("statistics", "positives", "missing"),
     },
-    "finetune": {
+    "train": {
         "queries without a positive": ("queries_without_positive",),
         "queries without negatives": ("queries_without_negative",),
     },
@@ -90,7 +91,7 @@ def cost_of(jobs: Iterable[Record]) -> Cost:
     """Add up jobs, without those that prepare data."""
     cost = Cost()
     for record in jobs:
-        if record["rule"] not in SHARED:
+        if facts_of(record["rule"]).kind not in SHARED:
             cost.add(record)
     return cost
 
@@ -119,34 +120,36 @@ def name_of(record: Record) -> str:
 
 def mined(jobs: Iterable[Record]) -> list[dict[str, Any]]:
     """Rows of mining statistics: `name` and the columns MINED."""
-    return _rows(jobs, "mine_negatives", MINED)
+    return _rows(jobs, "mine", MINED)
 
 
 def spans(jobs: Iterable[Record]) -> list[dict[str, Any]]:
     """Rows of span statistics: `name` and the columns SPANS."""
-    return _rows(jobs, "cut_spans", SPANS)
+    return _rows(jobs, "cut", SPANS)
 
 
-def _rows(jobs: Iterable[Record], rule: str, columns: Mapping[str, tuple[str, ...]]) -> list[dict[str, Any]]:
-    chosen = [record for record in jobs if record["rule"] == rule and "statistics" in record["notes"]]
-    return [
-        {"name": name_of(record)} | {name: _at(record["notes"]["statistics"], keys) for name, keys in columns.items()}
-        for record in chosen
-    ]
+def _rows(jobs: Iterable[Record], kind: Kind, columns: Mapping[str, tuple[str, ...]]) -> list[dict[str, Any]]:
+    rows = []
+    for record in jobs:
+        if facts_of(record["rule"]).kind == kind:
+            values = {name: _at(record["notes"], ("statistics", *keys)) for name, keys in columns.items()}
+            rows += [{"name": name_of(record)} | values] if any(value is not None for value in values.values()) else []
+    return rows
 
 
 def dropped(jobs: Iterable[Record]) -> list[tuple[str, str, str, float]]:
     """List rule, job, reason and number of what jobs left out; nothing where the number is 0."""
     rows = []
     for record in jobs:
-        reasons = {name: _at(record["notes"], keys) for name, keys in DROPPED.get(record["rule"], {}).items()}
-        if record["rule"] == "pretrain":
+        kind = facts_of(record["rule"]).kind
+        reasons = {name: _at(record["notes"], keys) for name, keys in DROPPED.get(kind, {}).items()}
+        if kind == "pretrain":
             for corpus, counts in record["notes"].get("left_out", {}).items():
                 reasons |= {f"documents of {corpus}: {reason.replace('_', ' ')}": n for reason, n in counts.items()}
-        if record["rule"] == "cut_spans":
+        if kind == "cut":
             counts = record["notes"].get("statistics", {}).get("dropped", {})
             reasons |= {f"documents: {reason.replace('_', ' ')}": n for reason, n in counts.items()}
-        if record["rule"] == "evaluate_run":
+        if kind == "evaluate":
             numbers = {metric["name"]: metric["value"] for metric in record["metrics"]}
             words = {"results": "results", "positives": "a positive judgement", "text": "a text"}
             reasons |= {f"queries without {word}": numbers.get(f"n_without_{name}") for name, word in words.items()}

@@ -71,7 +71,7 @@ class LeaderboardSettings(Settings):
 
 def build_leaderboard(stage: Stage) -> None:
     """Read the main table's files and the records of everything above them; write `page`."""
-    settings = validate(LeaderboardSettings, stage.params, "build_leaderboard")
+    settings = validate(LeaderboardSettings, stage.params, stage.spec.rule)
     files = {name: stage.paths(name) for name in stage.spec.inputs}
     context = leaderboard(files, settings, Graph())
     stage.output("page").write_text(html.fill("leaderboard.html", **context), encoding="utf-8")

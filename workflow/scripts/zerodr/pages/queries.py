@@ -73,7 +73,7 @@ class Pair:
 
 def build_queries(stage: Stage) -> None:
     """Read `runs`, `collections` and `per_query`; write `pages`, `<collection>/<method>.html` against the baseline."""
-    settings = validate(QueriesSettings, stage.params, "build_queries")
+    settings = validate(QueriesSettings, stage.params, stage.spec.rule)
     for collection, method, pair, texts in _pairs(stage, settings):
         path = stage.output("pages") / collection / f"{method}.html"
         path.parent.mkdir(exist_ok=True)
@@ -82,7 +82,7 @@ def build_queries(stage: Stage) -> None:
 
 def build_query_page(stage: Stage) -> None:
     """Read `runs`, `collections` and `per_query` of two methods; write `page`."""
-    settings = validate(QueriesSettings, stage.params, "build_query_page")
+    settings = validate(QueriesSettings, stage.params, stage.spec.rule)
     for _, _, pair, texts in _pairs(stage, settings):
         stage.output("page").write_text(page(pair, texts, settings), encoding="utf-8")
 

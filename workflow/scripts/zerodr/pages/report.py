@@ -14,7 +14,8 @@ from zerodr.lineage.graph import Graph
 from zerodr.pages import costs, drawing, html
 from zerodr.pages.costs import jobs_above
 from zerodr.pages.leaderboard import LeaderboardSettings, command, leaderboard
-from zerodr.plan import Plan, paths, registry
+from zerodr.plan import Plan, paths
+from zerodr.plan.reporting import leaderboard_inputs, leaderboard_params
 
 log = logging.getLogger("zerodr")
 REPORT = Path("results/report.html")
@@ -39,13 +40,13 @@ def write_report(plan: Plan, target: Path = REPORT) -> Path:
 
 
 def _files(plan: Plan) -> dict[str, list[Path]]:
-    inputs = registry.INPUTS["build_leaderboard"](plan, None)
+    inputs = leaderboard_inputs(plan, None)
     return {name: [Path(p) for p in ([v] if isinstance(v, str) else v)] for name, v in inputs.items()}
 
 
 def report(plan: Plan, files: dict[str, list[Path]], graph: Graph) -> dict[str, Any]:
     """Collect what the template shows."""
-    params = registry.PARAMS["build_leaderboard"](plan, None)
+    params = leaderboard_params(plan, None)
     settings = validate(LeaderboardSettings, params, "report")
     context = leaderboard(files, settings, graph, folder="beir/")
     jobs = jobs_above(graph, map(str, files["summaries"]))

@@ -7,16 +7,11 @@ from zerodr.plan import (  # noqa: F401
     dense,
     evaluation,
     feedback,
-    generation,
     items,
     lexical,
     mining,
-    pages,
-    pretraining,
     reporting,
-    teachers,
     training,
-    user_folders,
 )
 from zerodr.plan.plan import Plan
 

@@ -6,6 +6,7 @@ The wildcard `split` of rankings is a split, or a sample of one (plan/samples.py
 from collections.abc import Iterator
 from typing import Any
 
+from zerodr.config.generation import GenerateSettings
 from zerodr.config.methods import FusionSettings, LexicalSettings, TrainedMethod
 from zerodr.config.stages import FinetuneStage
 from zerodr.config.training import FILE
@@ -184,3 +185,50 @@ def _mine_params(plan: Plan, wc: Any) -> Params:
         "stage_index": _index(plan, link),
         "dev_queries": stage.training.dev_queries,
     }
+
+
+# ---- generated queries -------------------------------------------------------------------------------------------
+@inputs("generate_queries")
+def _generate_inputs(plan: Plan, wc: Any) -> Files:
+    """The target, and its BM25 index where questions make a round trip."""
+    name, writer = plan.chains.only_member(wc.scope), _generation(plan, plan.link(wc)).writer
+    files = {"collection": paths.collection(name)}
+    return files | ({"index": paths.bm25_index(INDEX, name)} if writer and writer.round_trip else {})
+
+
+@params("generate_queries")
+def _generate_params(plan: Plan, wc: Any) -> Params:
+    link = plan.link(wc)
+    (name, split), generate = plan.chains.taught(link), _generation(plan, link)
+    settings = generate.model_dump(mode="json", exclude={"positives"}, exclude_none=True) | {"split": split}
+    joined = {"title_join": plan.title_join(name, plan.chains.trained(link.method).protocol)}
+    return settings | (joined if generate.writer else {})
+
+
+def _generation(plan: Plan, link: Link) -> GenerateSettings:
+    generate = plan.chains.stage(link).generate
+    assert generate is not None, "only stages that generate have queries"
+    return generate
+
+
+# ---- scores of teachers ------------------------------------------------------------------------------------------
+@inputs("score_pairs")
+def _score_inputs(plan: Plan, wc: Any) -> Files:
+    return {
+        "teacher": plan.chains.model(_teacher(plan, wc)),
+        "mined": paths.mined(*plan.chains.mined(link_of(wc)).path_keys),
+        "source": plan.labelled(*plan.chains.taught(link_of(wc))),
+    }
+
+
+@params("score_pairs")
+def _score_params(plan: Plan, wc: Any) -> Params:
+    protocol = plan.chains.trained(wc.model).protocol
+    joined = {"title_join": plan.title_join(plan.chains.taught(link_of(wc))[0], protocol)}
+    return plan.chains.scoring(_teacher(plan, wc)) | joined
+
+
+def _teacher(plan: Plan, wc: Any) -> Link:
+    teacher = plan.chains.stage(link_of(wc)).teacher
+    assert teacher is not None, "only distilling stages have scores"
+    return plan.chains.server(teacher, wc.scope)

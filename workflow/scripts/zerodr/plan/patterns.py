@@ -114,8 +114,8 @@ def alternatives(names: Iterable[str]) -> str:
 def _branches(names: list[str]) -> str:
     branches = []
     for _, alike in groupby(names, lambda name: name[:1]):
-        group = list(alike)
-        start = os.path.commonprefix(group)
-        rest = _branches([name[len(start) :] for name in group]) if len(group) > 1 else ""
+        family = list(alike)
+        start = os.path.commonprefix(family)
+        rest = _branches([name[len(start) :] for name in family]) if len(family) > 1 else ""
         branches.append(re.escape(start) + rest)
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"

@@ -16,7 +16,7 @@ from zerodr.plan.chains import Chains
 from zerodr.plan.lines import Link, link_of
 from zerodr.plan.memo import with_signature
 from zerodr.plan.resources import Ceiling, Estimate, Machines
-from zerodr.plan.rules import RULES
+from zerodr.plan.rules import RULES, version_of
 
 SIGNATURE = inspect.signature(lambda wildcards: None)
 
@@ -81,13 +81,9 @@ class Plan:
 
         @with_signature(SIGNATURE)
         def render(wildcards: Any) -> str:
-            return canonical_json(
-                {
-                    "version": RULES[rule].version,
-                    "seed": self.seed(wildcards) if self._draws(rule, wildcards) else 0,
-                    "settings": function(self, wildcards) | ({"nodes": nodes} if nodes > 1 else {}),
-                }
-            )
+            values = function(self, wildcards) | ({"nodes": nodes} if nodes > 1 else {})
+            seed = self.seed(wildcards) if self._draws(rule, wildcards) else 0
+            return canonical_json({"version": version_of(rule, values), "seed": seed, "settings": values})
 
         return render
 

@@ -1,4 +1,4 @@
-"""Plan workflow/rules/training.smk: the initial model, fine-tuning stages, export."""
+"""Plan workflow/rules/training.smk: the initial model, pretraining and fine-tuning stages, export."""
 
 from typing import Any
 
@@ -106,3 +106,41 @@ def _export_params(plan: Plan, wc: Any) -> Params:
     names += added.pop("learned_from", [])
     licences = {name: plan.collection(name).licence for name in names}
     return {"model": wc.model, "scope": wc.scope, "licences": licences} | added
+
+
+# ---- texts alone -------------------------------------------------------------------------------------------------
+@inputs("cut_spans")
+def _cut_inputs(plan: Plan, wc: Any) -> Files:
+    model = plan.chains.model(plan.chains.parent(link_of(wc)))
+    return {"collection": paths.collection(wc.collection), "model": model}
+
+
+@params("cut_spans")
+def _cut_params(plan: Plan, wc: Any) -> Params:
+    cut = plan.chains.pretraining(Link(wc.model, wc.stage)).cut
+    assert cut is not None, "only stages that learn from spans cut documents"
+    return cut.model_dump(mode="json")
+
+
+@inputs("pretrain")
+def _pretrain_inputs(plan: Plan, wc: Any) -> Files:
+    """The parent model, and spans of corpora or whole corpora."""
+    link = plan.link(wc)
+    model, corpora = plan.chains.model(plan.chains.parent(link)), plan.chains.corpora(link)
+    if plan.chains.pretraining(link).cut is None:
+        return {"model": model, "collections": [paths.collection(name) for name in corpora]}
+    cut = plan.chains.cut(link)
+    return {"model": model, "spans": [paths.spans(*cut.path_keys, name) for name in corpora]}
+
+
+@params("pretrain")
+def _pretrain_params(plan: Plan, wc: Any) -> Params:
+    link = Link(wc.model, wc.stage)
+    stage, protocol = plan.chains.pretraining(link), plan.chains.trained(wc.model).protocol
+    return {
+        "settings": stage.as_params(),
+        "schedule": plan.chains.schedule(link),
+        "title_join": plan.title_join(plan.chains.source_of(wc.model), protocol),
+        "left_out": plan.chains.left_out(link),
+        "gpus": plan.machines.training_gpus,
+    }

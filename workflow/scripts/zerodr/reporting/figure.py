@@ -36,7 +36,7 @@ class FigureSettings(TableSettings):
 
 def plot_table(stage: Stage) -> None:
     """Read inputs `per_query` (parquet) and `table` (tsv); write `svg` and `png`."""
-    settings = validate(FigureSettings, stage.params, "plot_table")
+    settings = validate(FigureSettings, stage.params, stage.spec.rule)
     frame = read_measures(stage.path("per_query"), settings.metric)
     points = intervals(frame, settings, stage.seed)
     check_agreement(points, pd.read_csv(stage.path("table"), sep="\t", index_col="model"))

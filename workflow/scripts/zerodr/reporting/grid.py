@@ -101,7 +101,7 @@ def check_summaries(frame: pd.DataFrame, settings: TableSettings) -> None:
             raise ArtifactError(f"{run.model}/{run.collection}", "is no cell of this table", step)
         _check_protocol(run, collections[run.collection], settings)
     if frame.duplicated(["model", "collection", "metric"]).any():
-        raise ArtifactError("build_table", "a summary appears twice", "give each summary once")
+        raise ArtifactError("the table", "a summary appears twice", "give each summary once")
     absent = sorted(expected - set(zip(runs["model"], runs["collection"], strict=True)))
     if absent:
         raise ArtifactError("/".join(absent[0]), f"{len(absent)} summaries are missing", "run evaluate_run for them")

@@ -61,7 +61,7 @@ def augment_queries(stage: Stage) -> None:
         ArtifactError: embeddings don't fit the collection, or the ranking has other queries or documents.
         ProtocolError: the ranking holds the document with the query's id, although `exclude_self`.
     """
-    settings = validate(AugmentSettings, stage.params, "augment_queries")
+    settings = validate(AugmentSettings, stage.params, stage.spec.rule)
     folder, path = stage.path("collection"), stage.path("run")
     names, ids = split_queries(folder, settings.split)["id"], corpus_ids(folder)
     queries, shards = open_embeddings(stage, len(names), len(ids))

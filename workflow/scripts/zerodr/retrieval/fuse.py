@@ -49,7 +49,7 @@ def fuse_runs(stage: Stage) -> None:
         ArtifactError: a run holds unknown queries, or a document twice.
         ProtocolError: a run ranks the document with the query's id, although `exclude_self`.
     """
-    settings = validate(FuseSettings, stage.params, "fuse_runs")
+    settings = validate(FuseSettings, stage.params, stage.spec.rule)
     queries = split_queries(stage.path("collection"), settings.split)["id"]
     scores = []
     for path, name, weight in zip(stage.paths("runs"), settings.runs, settings.weights, strict=True):

@@ -117,7 +117,7 @@ def learn_attention(stage: Stage) -> None:
         ArtifactError: embeddings or ranking don't fit the collection.
         CollectionError: too few of the split's questions have a positive.
     """
-    settings = validate(LearnSettings, stage.params, "learn_attention")
+    settings = validate(LearnSettings, stage.params, stage.spec.rule)
     training = settings.attention
     shards = [Vectors.open(path) for path in stage.paths("corpus")]
     questions = read_questions(stage, settings)

@@ -35,7 +35,7 @@ def merge_run(stage: Stage) -> None:
     Raises:
         ArtifactError: as `merge_shards`.
     """
-    settings = validate(MergeSettings, stage.params, "merge_run")
+    settings = validate(MergeSettings, stage.params, stage.spec.rule)
     queries = strings(split_queries(stage.path("collection"), settings.split)["id"])
     stage.note(lines=merge_hits(stage.paths("hits"), queries, settings.depth, settings.tag, stage.output("run")))
 

@@ -44,7 +44,7 @@ def search_shard(stage: Stage) -> None:
         ArtifactError: embeddings don't fit the collection or one another, or the sample doesn't fit the split.
         NonFiniteEmbedding: an embedding holds NaN or infinity.
     """
-    settings = validate(ShardSettings, stage.params, "search_shard")
+    settings = validate(ShardSettings, stage.params, stage.spec.rule)
     folder = stage.path("collection")
     start, stop = shard_rows(corpus_size(folder), settings.shard, settings.shards)
     queries, corpus = Vectors.open(stage.path("queries")), Vectors.open(stage.path("corpus"))

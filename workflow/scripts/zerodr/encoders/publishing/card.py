@@ -12,9 +12,9 @@ from zerodr.config.params import ExportParams
 from zerodr.encoders.folder.additions import CardSection
 from zerodr.encoders.folder.contract import SIDES, EncoderContract
 from zerodr.encoders.start.importing import PACKAGE
+from zerodr.plan.rules import facts_of
 
 MODEL_INPUTS = ("model", "parent", "rem", "dam", "main", "augmenter")
-COLLECTION_RULES = ("normalize_collection", "normalize_corpus")
 TIME = "second"
 UNKNOWN = "not stated"
 USAGE = """## Use{without}
@@ -98,7 +98,7 @@ def _collections(path: str, seen: set[str]) -> set[str]:
     if record is None:
         return set()
     names: set[str] = set()
-    if record["rule"] in COLLECTION_RULES:
+    if facts_of(record["rule"]).writes == "collection":
         names = {record["spec"]["params"].get("name", Path(path).parent.name)}
     return names.union(*(_collections(entry["path"], seen) for entry in record["inputs"]))
 

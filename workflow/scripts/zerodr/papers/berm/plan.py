@@ -14,17 +14,21 @@ from zerodr.plan.mining import INDEX
 from zerodr.plan.patterns import alternatives
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
-from zerodr.plan.rules import RULES, Need, Rule, encoding
+from zerodr.plan.rules import ADDITIONS, RULES, VERSIONS, Need, Rule, encoding
 from zerodr.plan.targets import Placeholder, Target, add_targets
 
 MEASURED_PAIRS = 10000
 MEASURING = Need(8000, 0, 120, threads=8, gpu=True)
 
+VERSIONS |= {
+    "papers.berm.segment_units:segment_units": 2,
+}
+ADDITIONS |= {"berm": 1, "balance": 1, "objective.spans": 1}
 RULES |= {
-    "segment_units": Rule("papers.berm.segment_units:segment_units", 2, "cut", Need(4000, 0, 60)),
-    "label_units": Rule("papers.berm.label_units:label_units", 1, "annotate", Need(8000, 0, 60)),
-    "measure_units": Rule("papers.berm.measure_units:measure_units", 1, "measure", MEASURING, seeded=True),
-    "read_units": Rule("papers.berm.reader:read_units", 1, "annotate", encoding(8000, 0, 720)),
+    "segment_units": Rule("papers.berm.segment_units:segment_units", "annotate", Need(4000, 0, 60)),
+    "label_units": Rule("papers.berm.label_units:label_units", "annotate", Need(8000, 0, 60)),
+    "measure_units": Rule("papers.berm.measure_units:measure_units", "measure", MEASURING, seeded=True),
+    "read_units": Rule("papers.berm.reader:read_units", "annotate", encoding(8000, 0, 720)),
 }
 
 

@@ -20,13 +20,17 @@ from zerodr.plan.items import Reads, counterparts, per_query, reads
 from zerodr.plan.lines import SCOPE, Link, link_of
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
-from zerodr.plan.rules import RULES, Need, Rule
+from zerodr.plan.rules import ADDITIONS, RULES, VERSIONS, Need, Rule
 
 CLUSTERING, MEASURING = Need(6000, 0, 60, threads=8), Need(6000, 500, 60, threads=8, gpu=True)
+VERSIONS |= {
+    "papers.coco_dr.measures:measure_clusters": 2,
+}
+ADDITIONS |= {"groups": 1}
 RULES |= {
-    "cluster_queries": Rule("papers.coco_dr.cluster_queries:cluster_queries", 1, "cluster", CLUSTERING, seeded=True),
-    "measure_clusters": Rule("papers.coco_dr.measures:measure_clusters", 2, "measure", MEASURING),
-    "measure_space": Rule("papers.coco_dr.measures:measure_space", 1, "measure", MEASURING, seeded=True),
+    "cluster_queries": Rule("papers.coco_dr.cluster_queries:cluster_queries", "cluster", CLUSTERING, seeded=True),
+    "measure_clusters": Rule("papers.coco_dr.measures:measure_clusters", "measure", MEASURING),
+    "measure_space": Rule("papers.coco_dr.measures:measure_space", "measure", MEASURING, seeded=True),
 }
 
 

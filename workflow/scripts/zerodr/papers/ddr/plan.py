@@ -9,9 +9,10 @@ from zerodr.plan.items import Reads, reads, target_steps
 from zerodr.plan.lines import Link, link_of
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
-from zerodr.plan.rules import RULES, Need, Rule
+from zerodr.plan.rules import ADDITIONS, RULES, Need, Rule
 
-RULES["assemble"] = Rule("papers.ddr.modular:assemble", 1, "assemble", Need(8000, 0, 30), writes="model")
+ADDITIONS |= {"rem": 1}
+RULES["assemble"] = Rule("papers.ddr.modular:assemble", "assemble", Need(8000, 0, 30), writes="model")
 
 
 # ---- relevance modules -----------------------------------------------------------------------------------------

@@ -10,13 +10,14 @@ from zerodr.plan.items import Reads, reads, target_steps
 from zerodr.plan.lines import SCOPE, Link
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import READS_TARGET, Files, Params, adds_inputs, adds_params, inputs, params, remarks
-from zerodr.plan.rules import RULES, Need, Rule
+from zerodr.plan.rules import ADDITIONS, RULES, Need, Rule
 from zerodr.plan.targets import Placeholder, Target, add_targets
 
 MEASURING = Need(6000, 0, 60, threads=8, gpu=True)
+ADDITIONS |= {"adversary": 1}
 RULES |= {
-    "measure_domains": Rule("papers.modir.measure_domains:measure_domains", 1, "measure", MEASURING, seeded=True),
-    "project_domains": Rule("papers.modir.measure_domains:project_domains", 1, "measure", MEASURING, seeded=True),
+    "measure_domains": Rule("papers.modir.measure_domains:measure_domains", "measure", MEASURING, seeded=True),
+    "project_domains": Rule("papers.modir.measure_domains:project_domains", "measure", MEASURING, seeded=True),
 }
 READS_TARGET.add("adversary")
 add_targets(

@@ -3,7 +3,7 @@
 from zerodr.lookup.sources import QueryEncoder
 
 LOOKUP = {
-    "embed_fused_queries": QueryEncoder(
+    "papers.moma.embed_fused:embed_fused_queries": QueryEncoder(
         "zerodr.papers.moma.live_queries:AugmentedQueries", "zerodr.papers.moma.live_queries:list_memories"
     )
 }

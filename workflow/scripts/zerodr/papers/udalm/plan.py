@@ -6,7 +6,9 @@ from zerodr.plan import paths
 from zerodr.plan.lines import Link
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import READS_TARGET, Files, Params, adds_inputs, adds_params
+from zerodr.plan.rules import ADDITIONS
 
+ADDITIONS |= {KEY: 1}
 READS_TARGET.add(KEY)
 
 

@@ -28,21 +28,30 @@ from zerodr.plan.lexical import ranking
 from zerodr.plan.lines import SCOPE, Link, link_of
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import Files, Params, adds_params, inputs, params, remarks
-from zerodr.plan.rules import RULES, Need, Rule, training
+from zerodr.plan.rules import ADDITIONS, RULES, VERSIONS, Need, Rule, training
 from zerodr.plan.targets import Placeholder, Target, add_targets
 from zerodr.plan.training import finetune_params
 
 LEXICAL = "bm25-flat"  # whose time stands next to the model's
 TIMING = Need(12000, 20000, 60, gpu=True)
 READING = Need(12000, 40000, 240, 1000, threads=8, gpu=True)
+VERSIONS |= {
+    "papers.moma.measure_attention:measure_attention": 3,
+    "papers.moma.augmenter:mine_memories": 2,
+    "papers.moma.augmenter:train_augmenter": 2,
+    "papers.moma.measure_attention:measure_shares": 2,
+}
+ADDITIONS |= {"memory": 1, "objective.adist": 1}
 RULES |= {
-    "train_main": training("training.finetune:finetune", 1, 24000, 1440),
-    "measure_attention": Rule("papers.moma.measure_attention:measure_attention", 3, "measure", READING, time="queries"),
-    "mine_memories": Rule("papers.moma.augmenter:mine_memories", 2, "mine", Need(16000, 0, 120), seeded=True),
-    "train_augmenter": training("papers.moma.augmenter:train_augmenter", 2, 12000, 1440),
-    "join_components": Rule("papers.moma.augmenter:join_components", 1, "assemble", Need(4000, 0, 30), writes="model"),
-    "measure_latency": Rule("papers.moma.embed_fused:measure_latency", 1, "measure", TIMING),
-    "measure_shares": Rule("papers.moma.measure_attention:measure_shares", 2, "measure", Need(8000, 500, 60)),
+    "train_main": training("training.finetune:finetune", 24000, 1440),
+    "measure_attention": Rule("papers.moma.measure_attention:measure_attention", "measure", READING, time="queries"),
+    "mine_memories": Rule("papers.moma.augmenter:mine_memories", "mine", Need(16000, 0, 120), seeded=True),
+    "train_augmenter": training("papers.moma.augmenter:train_augmenter", 12000, 1440),
+    "join_components": Rule(
+        "papers.moma.augmenter:join_components", "assemble", Need(4000, 0, 30), writes="model", brief=True
+    ),
+    "measure_latency": Rule("papers.moma.embed_fused:measure_latency", "measure", TIMING),
+    "measure_shares": Rule("papers.moma.measure_attention:measure_shares", "measure", Need(8000, 500, 60)),
 }
 
 

@@ -16,40 +16,42 @@ from zerodr.plan.dense import embedding
 from zerodr.plan.lines import Link, link_of
 from zerodr.plan.plan import Plan, shard_numbers
 from zerodr.plan.registry import Files, Params, embeds_queries, inputs, params
-from zerodr.plan.rules import RULES, Need, Rule, encoding
+from zerodr.plan.rules import RULES, VERSIONS, Need, Rule, encoding
 
 LEARNING, SEARCH = "learning", "search"
 HITS, WITH_SELF = "hits", "hits-with-self"
 SAME_MODEL = "own"
 
+VERSIONS |= {
+    "papers.moma.embed_fused:embed_memory": 2,
+    "papers.moma.embed_fused:embed_memory_queries": 2,
+    "papers.moma.retriever:export_memory": 3,
+}
 RULES |= {
     "embed_memory": Rule(
         "papers.moma.embed_fused:embed_memory",
-        2,
         "embed",
         encoding(6000, 3500, 30, 120, sharded=True),
         writes="embeddings",
     ),
     "embed_memory_queries": Rule(
-        "papers.moma.embed_fused:embed_memory_queries", 2, "embed", encoding(4000, 0, 30), writes="embeddings"
+        "papers.moma.embed_fused:embed_memory_queries", "embed", encoding(4000, 0, 30), writes="embeddings"
     ),
     "search_memory": Rule(
         "papers.moma.search_memory:search_memory",
-        1,
         "search",
         Need(4000, 6500, 30, 120, threads=8, sharded=True),
         temporary=True,
     ),
-    "merge_memories": Rule("papers.moma.search_memory:merge_memories", 1, "merge", Need(6000, 100, 30, 10)),
+    "merge_memories": Rule("papers.moma.search_memory:merge_memories", "merge", Need(6000, 100, 30, 10)),
     "embed_fused_queries": Rule(
         "papers.moma.embed_fused:embed_fused_queries",
-        1,
         "embed",
         encoding(12000, 20000, 240, 1000),
         time="queries",
         writes="embeddings",
     ),
-    "export_memory": Rule("papers.moma.retriever:export_memory", 3, "export", Need(4000, 7000, 30, 30)),
+    "export_memory": Rule("papers.moma.retriever:export_memory", "export", Need(4000, 7000, 30, 30)),
 }
 
 
