@@ -15,9 +15,9 @@ import pytest
 from tiny_bench import plan_of, write_config
 
 from zerodr.config.load import load_bench
-from zerodr.operations import doctor as preflight
 from zerodr.operations import doctor_bench as doctor
-from zerodr.operations.doctor import Check, ScaleNeeds, render, runnable
+from zerodr.operations import doctor_machine as preflight
+from zerodr.operations.doctor_machine import Check, ScaleNeeds, render, runnable
 from zerodr.plan import Plan, paths
 from zerodr.retrieval import device
 

@@ -248,8 +248,8 @@ def recipe(
 @app.command()
 def doctor(config: Words = None) -> None:
     """List what this machine lacks and how to provide it. Exit status 0 when the mini job can run."""
-    from zerodr.operations.doctor import is_missing, render
     from zerodr.operations.doctor_bench import examine_bench
+    from zerodr.operations.doctor_machine import is_missing, render
 
     findings = examine_bench(plan_of(config or []))
     typer.echo(render(findings))

@@ -12,7 +12,7 @@ from zerodr.config.load import load_bench
 from zerodr.config.quantities import GIBI, MEBI, first_names
 from zerodr.errors import ConfigError, MachineError
 from zerodr.lineage.store import FOLDER, shown_uri, tracking_uri
-from zerodr.operations.doctor import (
+from zerodr.operations.doctor_machine import (
     LEAST_MEMORY_MIB,
     PATIENCE_S,
     SCALES,

@@ -37,7 +37,7 @@ def _pretrain_params(plan: Plan, wc: Any) -> Params:
     link = Link(wc.model, wc.stage)
     stage, protocol = plan.chains.pretraining(link), plan.chains.trained(wc.model).protocol
     return {
-        "settings": stage.as_params(),
+        "settings": stage.model_dump(mode="json"),
         "schedule": plan.chains.schedule(link),
         "title_join": plan.title_join(plan.chains.source_of(wc.model), protocol),
         "left_out": plan.chains.left_out(link),

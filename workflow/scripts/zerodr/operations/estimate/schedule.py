@@ -1,25 +1,14 @@
 """Find the longest chain of jobs, and schedule jobs on a number of GPUs. Jobs are positions in lists."""
 
 import heapq
-from collections import deque
+from graphlib import TopologicalSorter
 
 from zerodr.errors import MachineError
 
 
 def order(before: list[list[int]]) -> list[int]:
     """Sort positions so that each comes after those `before` it."""
-    waits = [len(jobs) for jobs in before]
-    after = followers(before)
-    ready = deque(number for number, count in enumerate(waits) if count == 0)
-    done: list[int] = []
-    while ready:
-        number = ready.popleft()
-        done.append(number)
-        for later in after[number]:
-            waits[later] -= 1
-            if waits[later] == 0:
-                ready.append(later)
-    return done
+    return list(TopologicalSorter(dict(enumerate(before))).static_order())
 
 
 def followers(before: list[list[int]]) -> list[list[int]]:
