@@ -26,9 +26,9 @@ sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-import yaml  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from zerodr.config.load import mirrors_of  # noqa: E402
 from zerodr.encoders.inference.encoder import DTYPES, Encoder, load_encoder  # noqa: E402
 from zerodr.encoders.inference.malloc import keep_freed_memory  # noqa: E402
 from zerodr.encoders.inference.packed import linear, pack  # noqa: E402
@@ -43,15 +43,15 @@ UNCHANGED = dict.fromkeys(["revision", "pooling", "normalize", "query_prefix", "
 
 def documents(name: str, count: int) -> list[str]:
     """Title, space, text of the first documents of a collection in a mirror folder."""
-    for mirror in yaml.safe_load((ROOT / "config" / "config.yaml").read_text())["mirrors"]:
-        path = ROOT / mirror / f"{name}.zip"
+    for mirror in mirrors_of(ROOT):
+        path = mirror / f"{name}.zip"
         if path.exists():
             with zipfile.ZipFile(path) as archive, archive.open(f"{name}/corpus.jsonl") as lines:
                 rows = [
                     json.loads(line) for line, _ in zip(io.TextIOWrapper(lines, "utf-8"), range(count), strict=False)
                 ]
             return [" ".join(filter(None, (row.get("title"), row["text"]))) for row in rows]
-    raise SystemExit(f"{name}.zip is in no mirror folder of config/config.yaml")
+    raise SystemExit(f"{name}.zip is in no mirror folder (docs/install.md)")
 
 
 def encode(encoder: Encoder, texts: list[str], threads: int) -> np.ndarray:

@@ -39,10 +39,10 @@ def lines_of(archive: zipfile.ZipFile, end: str) -> list[bytes]:
 
 def squad(count: int) -> tuple[list[str], list[str]]:
     """Questions and their passages."""
-    import yaml
+    from zerodr.config.load import mirrors_of
 
-    for mirror in yaml.safe_load((ROOT / "config" / "config.yaml").read_text())["mirrors"]:
-        path = ROOT / mirror / "squad-v1.1.zip"
+    for mirror in mirrors_of(ROOT):
+        path = mirror / "squad-v1.1.zip"
         if path.exists():
             with zipfile.ZipFile(path) as archive:
                 texts = {row["_id"]: row["text"] for row in map(json.loads, lines_of(archive, "corpus.jsonl"))}
@@ -50,7 +50,7 @@ def squad(count: int) -> tuple[list[str], list[str]]:
                 judged = [line.decode().split("\t") for line in lines_of(archive, "train.tsv")[1:]]
             chosen = judged[:: max(1, len(judged) // count)][:count]
             return [asked[query] for query, *_ in chosen], [texts[document] for _, document, *_ in chosen]
-    raise SystemExit("squad-v1.1.zip is in no mirror folder of config/config.yaml")
+    raise SystemExit("squad-v1.1.zip is in no mirror folder (docs/install.md)")
 
 
 class Bench:

@@ -24,11 +24,11 @@ sys.path.insert(0, str(SCRIPTS))
 
 import pyarrow as pa  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
-import yaml  # noqa: E402
 
 from zerodr.artifacts.manifest import build_manifest  # noqa: E402
 from zerodr.artifacts.stage import StageSpec  # noqa: E402
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, ROW_GROUP  # noqa: E402
+from zerodr.config.load import mirrors_of  # noqa: E402
 from zerodr.plan import paths  # noqa: E402
 from zerodr.plan.rules import RULES  # noqa: E402
 
@@ -48,13 +48,13 @@ RANKING = {"split": "test", "depth": 1000, "exclude_self": False}
 
 def glosses() -> list[tuple[str, str, str]]:
     """(id, title, text) of the whole collection, from a mirror folder."""
-    for mirror in yaml.safe_load((ROOT / "config" / "config.yaml").read_text())["mirrors"]:
-        path = ROOT / mirror / f"{COLLECTION}.zip"
+    for mirror in mirrors_of(ROOT):
+        path = mirror / f"{COLLECTION}.zip"
         if path.exists():
             with zipfile.ZipFile(path) as archive, archive.open(f"{COLLECTION}/corpus.jsonl") as lines:
                 rows = map(json.loads, io.TextIOWrapper(lines, "utf-8"))
                 return [(str(row["_id"]), row.get("title") or "", row["text"]) for row in rows]
-    raise SystemExit(f"{COLLECTION}.zip is in no mirror folder of config/config.yaml")
+    raise SystemExit(f"{COLLECTION}.zip is in no mirror folder (docs/install.md)")
 
 
 def write_collection(name: str, documents: list[tuple[str, str, str]]) -> None:

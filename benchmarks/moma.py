@@ -36,13 +36,13 @@ TRAINED_ON = 3000  # documents that the tokenizer is made from
 
 def archive(name: str) -> zipfile.ZipFile:
     """An archive of a mirror folder."""
-    import yaml
+    from zerodr.config.load import mirrors_of
 
-    for mirror in yaml.safe_load((ROOT / "config" / "config.yaml").read_text())["mirrors"]:
-        path = ROOT / mirror / name
+    for mirror in mirrors_of(ROOT):
+        path = mirror / name
         if path.exists():
             return zipfile.ZipFile(path)
-    raise SystemExit(f"{name} is in no mirror folder of config/config.yaml")
+    raise SystemExit(f"{name} is in no mirror folder (docs/install.md)")
 
 
 def texts_of(name: str) -> tuple[dict[str, str], list[str]]:

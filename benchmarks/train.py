@@ -31,17 +31,17 @@ BATCH, LENGTH, WARM, THREADS, SCALE = 32, 128, 2, 2, 20.0
 
 def records(name: str, file: str) -> Iterator[dict[str, str]]:
     """Read the lines of a jsonl file of a collection in a mirror folder."""
-    import yaml
+    from zerodr.config.load import mirrors_of
 
-    for mirror in yaml.safe_load((ROOT / "config" / "config.yaml").read_text())["mirrors"]:
-        path = ROOT / mirror / f"{name}.zip"
+    for mirror in mirrors_of(ROOT):
+        path = mirror / f"{name}.zip"
         if path.exists():
             with zipfile.ZipFile(path) as archive:
                 member = next(entry for entry in archive.namelist() if entry.endswith(file))
                 with archive.open(member) as lines:
                     yield from (json.loads(line) for line in lines if line.strip())
             return
-    raise SystemExit(f"{name}.zip is in no mirror folder of config/config.yaml")
+    raise SystemExit(f"{name}.zip is in no mirror folder (docs/install.md)")
 
 
 def passages(count: int) -> list[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, settings
+
+from zerodr.config.load import mirrors_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -24,8 +25,7 @@ def root() -> Path:
 @pytest.fixture(scope="session")
 def mirror() -> Path:
     """A mirror folder with real collections; tests that need one are skipped without it."""
-    for folder in yaml.safe_load((ROOT / "config/config.yaml").read_text())["mirrors"]:
-        path = ROOT / folder
+    for path in mirrors_of(ROOT):
         if (path / "scifact.zip").exists():
             return path
-    pytest.skip("no mirror folder with real collections (config/config.yaml: mirrors)")
+    pytest.skip("no mirror folder with real collections (ZERODR_MIRRORS)")

@@ -21,7 +21,7 @@ def mirrors() -> list[Path]:
     import yaml
 
     named = yaml.safe_load((ROOT / "config" / "config.yaml").read_text())["mirrors"]
-    return [ROOT / folder for folder in [*named, BESIDE]]
+    return [ROOT / folder for folder in [*named, BESIDE, f"../{BESIDE}"]]
 
 
 def read_texts(count: int, words: int, folders: list[Path] | None = None) -> tuple[list[str], str]:

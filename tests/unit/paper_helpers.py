@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from zerodr.config.canonical import canonical_json
+from zerodr.config.base import canonical_json
 from zerodr.reporting import item_tables, items
 from zerodr.reporting.item_inputs import METRIC, ItemParams
 

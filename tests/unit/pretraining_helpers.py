@@ -16,7 +16,7 @@ from tests.unit.training_helpers import seal
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec
-from zerodr.config.trained import PretrainParams
+from zerodr.config.params import PretrainParams
 from zerodr.encoders.pretraining.condenser import HeadedEncoder
 from zerodr.encoders.start.initial import from_scratch
 from zerodr.mining.spans import SCHEMA

@@ -18,7 +18,7 @@ from tests.unit.training_helpers import (
 from tests.unit.weighting_helpers import weighted, with_groups
 
 from zerodr.artifacts.stage import Stage, StageSpec
-from zerodr.config.trained import FinetuneParams
+from zerodr.config.params import FinetuneParams
 from zerodr.config.training import ObjectiveSettings
 from zerodr.papers.modir.objective import Adversary
 from zerodr.papers.modir.settings import AdversarySettings

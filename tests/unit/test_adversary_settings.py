@@ -10,8 +10,9 @@ import pytest
 from pydantic import ValidationError
 
 from zerodr.config.load import load_bench
+from zerodr.config.stages import FinetuneStage
 from zerodr.errors import ConfigError
-from zerodr.papers.modir.settings import AdversarialStage, AdversarySettings
+from zerodr.papers.modir.settings import AdversarySettings, adversary_of
 from zerodr.plan import Plan
 from zerodr.plan.chains import Link
 from zerodr.plan.reporting import remark_of, table
@@ -66,8 +67,8 @@ def test_what_is_refused(values, said):
 def test_an_adversary_needs_a_target():
     stage = {"objective": {"name": "pairwise_nll"}, "adversary": {}}
     with pytest.raises(ValidationError, match="which a shared stage does not have: set scope: target"):
-        AdversarialStage(**stage)
-    assert AdversarialStage(**stage, scope="target").adversary == AdversarySettings()
+        FinetuneStage(**stage)
+    assert adversary_of(FinetuneStage(**stage, scope="target")) == AdversarySettings()
 
 
 def test_a_stage_learns_how_its_target_is_read(lab):

@@ -15,7 +15,7 @@ from torch import nn
 
 from zerodr.artifacts.stage import run_spec
 from zerodr.config.base import validate
-from zerodr.config.trained import FinetuneParams
+from zerodr.config.params import FinetuneParams
 from zerodr.config.training import TrainingSettings
 from zerodr.errors import ConfigError
 from zerodr.training.loop.compiling import compile_layers, layers_of, why_not_compiled

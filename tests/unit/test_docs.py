@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 import yaml
+from tests.unit.config_helpers import add_variants
 
 from zerodr.config.load import load_bench
 from zerodr.config.measures import MEASURES, Measure, added
@@ -22,9 +26,13 @@ from zerodr.training.objectives.ranking import ScoreLoss
 
 WRITTEN = {
     "config/methods/my-dpr.yaml",
-    "tests/unit/test_hinge.py",
     "tests/unit/test_grades.py",
 }  # by the reader of an example
+HINGE = {
+    "settings": {
+        "chain": {"ep0": {"objective": {"name": "hinge", "margin": 0.5, "inverse_temperature": 1.0}}},
+    }
+}
 RECIPES = {
     "modir": ("modir-dpr", "modir-ance"),
     "moma": ("moma-t5ance", "moma-cocondenser"),
@@ -97,14 +105,63 @@ def test_the_page_of_a_paper_names_all_its_recipes_and_variants(paper, methods, 
         assert variants <= words | {word.partition("+")[2] for word in words}, recipe
 
 
-def test_the_loss_of_the_example_passes_its_test_and_is_an_objective(pages, monkeypatch):
-    loss, test = re.findall(r"```python\n(.*?)```", pages["docs/add-loss.md"], re.S)
-    module = ModuleType("zerodr.losses.hinge")
-    exec(compile(loss, "docs/add-loss.md", "exec", dont_inherit=True), vars(module))
+PLANNED = """
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from zerodr.config.load import load_bench
+from zerodr.plan import Plan
+
+RULES = {"finetune": ["finetune"], "answers": ["finetune"], "moma": ["train_main", "train_augmenter"]}
+plan = Plan(load_bench(Path(sys.argv[1]), {"scale": "mini"}))
+for name in plan.chains.names():
+    for stage, settings in plan.chains.trained(name).chain.items():
+        for rule in [*RULES.get(settings.kind, [settings.kind]), "init_model", "mine_negatives"]:
+            if rule == "mine_negatives" and settings.kind not in ("finetune", "moma"):
+                continue
+            scope = "scifact" if plan.chains.per_target(name, stage) else "shared"
+            wildcards = SimpleNamespace(model=name, stage=stage, scope=scope)
+            print(name, stage, rule, plan.settings(rule)(wildcards))
+"""
+
+
+def planned(library: Path, root: Path) -> list[str]:
+    """Params of all trainings at scale mini, as the library in a folder plans them."""
+    environment = os.environ | {"PYTHONPATH": str(library)}
+    command = [sys.executable, "-c", PLANNED, str(root)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=root)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.fixture(scope="module")
+def with_hinge(root, pages, tmp_path_factory) -> Path:
+    """A copy of the library in which somebody followed docs/add-loss.md."""
+    library = tmp_path_factory.mktemp("library")
+    shutil.copytree(root / "workflow/scripts/zerodr", library / "zerodr", ignore=shutil.ignore_patterns("__pycache__"))
+    (loss,) = re.findall(r"```python\n(.*?)```", pages["docs/add-loss.md"], re.S)
+    line, field = re.findall(r"```\n(    .*?)```", pages["docs/add-loss.md"], re.S)
+    (library / "zerodr/losses/hinge.py").write_text(loss)
+    settings = library / "zerodr/config/training.py"
+    text = settings.read_text()
+    places = [('"kl"]', '"kl", "hinge"]'), ("LOSSES = {\n", f"LOSSES = {{\n{line}")]
+    places.append(("    @property\n    def compares", f"{field}\n    @property\n    def compares"))
+    for old, new in places:
+        before, found, after = text.rpartition(old)
+        assert found, old
+        text = before + new + after
+    settings.write_text(text)
+    return library
+
+
+def test_the_loss_of_the_example_is_right_and_is_an_objective(with_hinge, monkeypatch):
+    spec = importlib.util.spec_from_file_location("zerodr.losses.hinge", with_hinge / "zerodr/losses/hinge.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert doctest.testmod(module) == (0, 6)
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    names: dict[str, Callable[[], None]] = {}
-    exec(compile(test, "docs/add-loss.md", "exec", dont_inherit=True), names)
-    names["test_hinge"]()
     monkeypatch.setitem(LOSSES, "hinge", Loss((), "hinge:hinge"))
     assert ScoreLoss("hinge").loss is module.hinge
 
@@ -125,6 +182,17 @@ def test_the_metrics_of_the_example_are_measured_and_shown(pages, monkeypatch):
     (block,) = re.findall(r"```yaml\n(.*?)```", text, re.S)
     assert item_of(yaml.safe_load(block)["main"], "main").beside == ("recall_20",)
     assert added() == ["recall_20", "best_grade_10"]
+
+
+def test_a_loss_with_an_option_leaves_all_models_as_they_are(with_hinge, root, tmp_path):
+    before = planned(root / "workflow/scripts", root)
+    assert planned(with_hinge, root) == before and len(before) > 300
+    shutil.copytree(root / "config", tmp_path / "config")
+    (tmp_path / "resources").symlink_to(root / "resources")
+    add_variants(tmp_path, "dpr", hinge=HINGE)
+    new = [line for line in planned(with_hinge, tmp_path) if line not in before]
+    assert {line.split()[0] for line in new} == {"dpr+hinge"}
+    assert any('"margin":0.5,"mask_known_positives":true,"name":"hinge"' in line for line in new)
 
 
 def test_the_collection_of_the_example_is_a_valid_entry(pages):

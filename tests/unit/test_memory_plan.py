@@ -10,6 +10,7 @@ from tests.unit.memory_plan_helpers import EPISODE, add, plan, root, wc
 
 from zerodr.errors import ConfigError
 from zerodr.papers.moma.plan.memories import LEARNING, SEARCH, augmentation, has_augmenter
+from zerodr.papers.moma.settings import inference_of
 from zerodr.plan import Plan
 from zerodr.plan.lines import Link
 from zerodr.plan.reporting import remark_of
@@ -239,7 +240,7 @@ def test_both_bases_of_table_4_leave_out_the_same(scale):
         for recipe in ("moma-t5ance", "moma-cocondenser"):
             own = made.chains.trained(f"{recipe}+{variant}".rstrip("+"))
             stages = {name: stage for name, stage in own.chain.items() if name.startswith("moma")}
-            found.append((own.inference, stages))
+            found.append((inference_of(own), stages))
         assert found[0] == found[1], variant
 
 

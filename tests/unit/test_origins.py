@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zerodr.config.load import load_bench
-from zerodr.config.origins import recipe_values
+from zerodr.config.provenance import recipe_values
 from zerodr.errors import ConfigError
 from zerodr.operations.reference import render
 from zerodr.papers import modules

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.unit.paper_helpers import Told, scores, told
 
-from zerodr.config.canonical import canonical_json
+from zerodr.config.base import canonical_json
 from zerodr.config.load import load_bench
 from zerodr.config.papers import KINDS, item_of, read_paper
 from zerodr.errors import ArtifactError, ConfigError

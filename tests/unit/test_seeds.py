@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from tests.unit.paper_helpers import scores, told
 
+from zerodr.config.counterparts import drawing, seeded, with_seeds
 from zerodr.config.load import load_bench
 from zerodr.config.papers import item_of
-from zerodr.config.seeds import drawing, seeded, with_seeds
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.plan import Plan, paths
 from zerodr.plan.items import read_item

@@ -8,15 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerodr.config.base import validate
-from zerodr.config.canonical import canonical_json
+from zerodr.config.base import canonical_json, validate
 from zerodr.config.files import read_yaml
 from zerodr.config.generation import GenerateSettings
 from zerodr.config.index import IndexSettings
 from zerodr.config.load import load_bench
 from zerodr.config.methods import EncoderMethod, FusionSettings, LexicalSettings
+from zerodr.config.params import FinetuneParams
 from zerodr.config.settings import Config
-from zerodr.config.trained import FinetuneParams
 from zerodr.config.training import TrainingSettings
 from zerodr.errors import ConfigError
 from zerodr.operations.cli import plan_of

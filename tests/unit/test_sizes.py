@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zerodr.config.load import load_bench
-from zerodr.config.sizes import PARQUET_BYTES, SAMPLE_BYTES, SAMPLES, estimated_documents
+from zerodr.config.user_folders import PARQUET_BYTES, SAMPLE_BYTES, SAMPLES, estimated_documents
 from zerodr.plan import Plan
 
 

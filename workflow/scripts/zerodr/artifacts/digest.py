@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from zerodr.config.canonical import canonical_json
+from zerodr.config.base import canonical_json
 
 BLOCK = 1 << 22
 

@@ -1,19 +1,55 @@
-"""Base of all settings, and the sentences of their errors."""
+"""Base of all settings, one spelling of JSON, descriptions of fields, and the sentences of errors."""
 
+import ast
+import inspect
+import json
 import re
+import textwrap
+from functools import cache
 from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Tag, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
+    Tag,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 
 from zerodr.errors import ConfigError, nearest
 
 
 class Settings(BaseModel):
-    """Frozen, refuses unknown keys. A docstring below each field describes it (config/descriptions.py)."""
+    """Frozen, refuses unknown keys. A docstring below each field describes it (config/base.py)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
     read_with: ClassVar[dict[str, tuple[str, tuple[Any, ...]]]] = {}
     """Fields that are read only where another field has, or holds, one of some values: that field and these values."""
+    later: ClassVar[tuple[str, ...]] = ()
+    """Fields that were added when there were results. At its default such a field is not written, so that what was
+    made before is the same."""
+
+    @classmethod
+    def known_keys(cls) -> dict[str, tuple[type[BaseModel], FieldInfo]]:
+        """Give the keys that a file may write here, each with the class and the field that it belongs to."""
+        return {name: (cls, field) for name, field in cls.model_fields.items()}
+
+    def by_key(self) -> dict[str, Any]:
+        """Give the values by key, those of inner settings as settings."""
+        return {key: getattr(self, key) for key in type(self).model_fields}
+
+    def unwritten(self) -> set[str]:
+        """Name the fields that are no part of a stage's identity."""
+        return {name for name in self.later if getattr(self, name) == type(self).model_fields[name].default}
+
+    @model_serializer(mode="wrap")
+    def _write(self, write: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
+        left_out = self.unwritten()
+        return {key: value for key, value in write(self).items() if key not in left_out}
 
     @model_validator(mode="after")
     def _read(self) -> Self:
@@ -104,9 +140,14 @@ def _walk(model: Any, location: tuple) -> tuple[list[str], list[str]]:
         keys.append(str(key))
         if get_origin(model) is dict:
             model = get_args(model)[1]
-        elif key in getattr(model, "model_fields", {}):
-            model = _bare(model.model_fields[key].annotation)
-    return keys, list(getattr(model, "model_fields", {}))
+        elif key in (known := _known(model)):
+            model = _bare(known[str(key)][1].annotation)
+    return keys, list(_known(model))
+
+
+def _known(model: Any) -> dict[str, tuple[type[BaseModel], FieldInfo]]:
+    """Keys of settings; of another type none."""
+    return model.known_keys() if isinstance(model, type) and issubclass(model, Settings) else {}
 
 
 def _members(kind: Any) -> dict[str, Any]:
@@ -120,3 +161,49 @@ def _bare(kind: Any) -> Any:
     return (
         kind if _members(kind) else next((member for member in get_args(kind) if hasattr(member, "model_fields")), kind)
     )
+
+
+def canonical_json(value: Any) -> str:
+    """Sorted keys, no spaces, no NaN, non-ASCII kept. `1.0` stays `1.0`, `1` stays `1`."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+@cache
+def descriptions(model: type[BaseModel]) -> dict[str, str]:
+    """Return the docstring of each field of a class, those of its bases included.
+
+    Pydantic would read them at every import, which costs each job of a run .2 seconds.
+    """
+    texts: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        if issubclass(base, BaseModel) and base.__module__.startswith("zerodr."):
+            texts |= _docstrings(base)
+    return {name: texts[name] for name in model.model_fields if name in texts}
+
+
+def _docstrings(model: type) -> dict[str, str]:
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(model))).body
+    assert isinstance(node, ast.ClassDef)
+    texts = {}
+    for field, below in zip(node.body, node.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+            if isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
+                texts[field.target.id] = inspect.cleandoc(below.value.value)
+    return texts
+
+
+def describe(schema: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    """Add the docstrings of fields to a class's JSON schema, its definitions included."""
+    models = {inner.__name__: inner for inner in _models(model)}
+    for name, block in {model.__name__: schema, **schema.get("$defs", {})}.items():
+        for field, text in descriptions(models[name]).items() if name in models else ():
+            block["properties"][field]["description"] = text
+    return schema
+
+
+def _models(kind: Any) -> list[type[BaseModel]]:
+    """List the settings classes in a type, itself first."""
+    inside = [inner for argument in get_args(kind) for inner in _models(argument)]
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        inside = [kind, *(inner for field in kind.model_fields.values() for inner in _models(field.annotation))]
+    return inside

@@ -3,11 +3,11 @@
 import re
 
 from zerodr.config.bench import Bench
-from zerodr.config.families import check_precision
 from zerodr.config.files import known
 from zerodr.config.methods import EncoderMethod, FusionMethod, LexicalMethod, Method, TrainedMethod
-from zerodr.config.stages import ChainStage, FinetuneStage, TrainedSettings
-from zerodr.config.starts import check_starts, start_of
+from zerodr.config.stages import ChainStage, FinetuneStage
+from zerodr.config.starts import check_precision, check_starts, start_of
+from zerodr.config.trained import TrainedSettings
 from zerodr.config.training import FILE, InitSettings, NegativesSettings
 from zerodr.errors import ConfigError, nearest
 from zerodr.papers import modules

@@ -166,8 +166,8 @@ def _teachers(method: Method, methods: Mapping[str, Method]) -> list[str]:
     seen: set[str] = set()
     while isinstance(method, TrainedMethod):
         for stage in method.settings.chain.values():
-            units = getattr(stage, "units", None)
-            teachers += [name for name in (getattr(stage, "teacher", None), getattr(units, "reader", None)) if name]
+            teachers += [name for name in (stage.find("teacher"),) if name]
+            teachers += [name for keys in stage.added for name in keys.teachers]
         parent = start_of(init_of(method), methods)
         if parent is None or parent[0] in seen:
             break

@@ -6,21 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from zerodr.config.archives import find_absent, find_mirrored, sizes_of_unpinned
-from zerodr.config.base import Model, mapping, validate
+from zerodr.config.base import Model, describe, mapping, validate
 from zerodr.config.bench import Bench
 from zerodr.config.checks import check_bench
-from zerodr.config.descriptions import describe
+from zerodr.config.counterparts import with_seeds, with_start
 from zerodr.config.files import known, read_yaml
-from zerodr.config.held_out import with_proxies
 from zerodr.config.layers import Start
-from zerodr.config.other_start import with_start
+from zerodr.config.mirrors import shared_mirrors
 from zerodr.config.papers import load_papers
 from zerodr.config.pins import with_revisions
 from zerodr.config.recipes import load_methods, read_files
 from zerodr.config.registry import read_registry
-from zerodr.config.seeds import with_seeds
 from zerodr.config.settings import Config, Protocol, Scale
-from zerodr.config.user_folders import read_folders, split_folders
+from zerodr.config.user_folders import read_folders, split_folders, with_proxies
 
 
 def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
@@ -74,6 +72,11 @@ def read_starts(folder: Path) -> dict[str, Start]:
     return read_table(path, Start) if path.exists() else {}
 
 
+def mirrors_of(root: Path) -> list[Path]:
+    """List the mirror folders of a checkout: the configuration's, then the machine's."""
+    return [root / folder for folder in (*read_config(root / "config")["mirrors"], *shared_mirrors(root))]
+
+
 def read_config(folder: Path) -> dict[str, Any]:
     """Read `config.yaml` of the folder. Snakemake reads it too, and overlooks a key that occurs twice."""
     return mapping(read_yaml(folder / "config.yaml"), "config/config.yaml")
@@ -91,8 +94,10 @@ def _tuples(values: dict[str, Any]) -> dict[str, Any]:
         k: tuple(word.strip() for word in v.split(",")) if k in lists and isinstance(v, str) else v
         for k, v in values.items()
     }
-    if isinstance(values.get("mirrors"), list | tuple):
-        values["mirrors"] = tuple(os.path.expanduser(str(folder)) for folder in values["mirrors"])
+    named = values.get("mirrors", ())
+    if isinstance(named, list | tuple):
+        folders = [os.path.expanduser(str(folder)) for folder in named]
+        values["mirrors"] = tuple(dict.fromkeys([*folders, *shared_mirrors()]))
     return values | ({"byo": split_folders(values["byo"])} if "byo" in values else {})
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field, model_validator
 
+from zerodr.config.additions import Extensible
 from zerodr.config.base import Settings
-from zerodr.config.stages import LearningStage, PretrainStage
+from zerodr.config.stages import PretrainStage
+from zerodr.config.trained import AnyLearningStage
+from zerodr.config.training import JoinedTexts
 
 
 class Workers(Settings):
@@ -53,13 +58,6 @@ class Schedule(Settings):
     """Optimiser steps of the whole chain: where a linear schedule ends, unless `schedule_steps` says otherwise."""
 
 
-class JoinedTexts(Settings):
-    """How documents become texts."""
-
-    title_join: str | None = " "
-    """Text that joins a document's title and text. None: text alone."""
-
-
 class SourceTexts(JoinedTexts):
     """The source's queries, and how its documents become texts."""
 
@@ -74,12 +72,13 @@ class TrainingParams(JoinedTexts, Workers):
     """The place of the stage in its chain."""
 
 
-class FinetuneParams(TrainingParams):
+class FinetuneParams(TrainingParams, Extensible):
     """Params of rules that train on mined queries."""
 
+    extended_by: ClassVar = "finetune_params"
     encoder: str = "bi_encoder"
     """Type of the model."""
-    settings: LearningStage
+    settings: AnyLearningStage
     """The stage."""
     source_split: str
     """The source's split with training queries."""
@@ -96,9 +95,10 @@ class PretrainParams(TrainingParams):
     """Gated collections that were asked for and are not available."""
 
 
-class ExportParams(Settings):
+class ExportParams(Extensible):
     """Params of rule export_model."""
 
+    extended_by: ClassVar = "export_params"
     model: str
     """Full name of the method."""
     scope: str

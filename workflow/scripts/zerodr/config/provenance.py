@@ -1,21 +1,21 @@
-"""Every value of a method with the layer that it comes from, and the difference between two scales."""
+"""Every value of a method with the layer that it comes from or its source, and the difference between two scales."""
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
-
+from zerodr.config.base import Settings, canonical_json, mapping, validate
 from zerodr.config.bench import Bench
-from zerodr.config.canonical import canonical_json
-from zerodr.config.files import known
+from zerodr.config.files import known, read_yaml
 from zerodr.config.layers import Layer, Layers, merge
 from zerodr.config.load import read_starts, read_table
-from zerodr.config.methods import TrainedMethod
+from zerodr.config.methods import Origins, TrainedMethod
 from zerodr.config.recipes import unfold
 from zerodr.config.settings import Scale
 from zerodr.config.starts import init_of, start_of
+from zerodr.errors import ConfigError
 
 DEFAULT = "default"
 
@@ -95,8 +95,8 @@ def _layer(marks: Any, path: tuple[str, ...]) -> str | None:
 
 
 def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if isinstance(value, BaseModel):
-        value = {key: getattr(value, key) for key in type(value).model_fields}
+    if isinstance(value, Settings):
+        value = value.by_key()
     if not isinstance(value, dict):
         yield path, value
         return
@@ -163,3 +163,54 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
     full = [row for row in rows if len(row) > 1]
     widths = [max(map(len, column)) for column in zip(*full, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip() for row in rows]
+
+
+PAPER, CODE, OURS = "paper", "code", "ours"
+
+
+def recipe_values(root: Path = Path(".")) -> Iterator[tuple[str, dict[str, list[str]]]]:
+    """Give each recipe with `origins`, and its values by source as `key value`; keys of stages without `chain.`.
+
+    Args:
+        root: of the checkout.
+
+    Raises:
+        ConfigError: a key of `origins` that the recipe does not set, or one that both sources claim.
+    """
+    for path in sorted((root / "config/methods").glob("*.yaml")):
+        where = f"config/methods/{path.name}"
+        written = mapping(read_yaml(path), where)
+        if "origins" not in written:
+            continue
+        origins, values = (
+            validate(Origins, written["origins"], f"{where}: origins"),
+            dict(_set_leaves(written["settings"])),
+        )
+        sources: dict[str, list[str]] = {PAPER: [], CODE: [], OURS: []}
+        for key, value in values.items():
+            sources[_source(key, origins, where)].append(f"{key.removeprefix('chain.')} {value}")
+        _refuse_unset(origins, values, where)
+        yield path.stem, sources
+
+
+def _source(key: str, origins: Origins, where: str) -> str:
+    claims = [name for name in (PAPER, CODE) if any(fnmatchcase(key, pattern) for pattern in getattr(origins, name))]
+    if len(claims) > 1:
+        raise ConfigError(f"{where}: origins", f"{key} is claimed by paper and by code", "leave it in one of them")
+    return claims[0] if claims else OURS
+
+
+def _refuse_unset(origins: Origins, values: dict[str, str], where: str) -> None:
+    for pattern in (*origins.paper, *origins.code):
+        if not any(fnmatchcase(key, pattern) for key in values):
+            raise ConfigError(
+                f"{where}: origins", f"{pattern} is no value of the recipe", "correct it, or leave it out"
+            )
+
+
+def _set_leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _set_leaves(inner, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, value if isinstance(value, str) else canonical_json(value)

@@ -79,7 +79,7 @@ class Collection(Settings):
     """Name in printed tables."""
     kind: Literal["complete", "subset", "pool", "memory", "own", "proxy"]
     """`complete`: as published. `subset`, `pool`: never compared with published numbers. `memory`: a corpus alone.
-    `proxy`: a folder of yours whose known items are held out (config/held_out.py)."""
+    `proxy`: a folder of yours whose known items are held out (config/user_folders.py)."""
     format: str = "beir"
     """The reader in `zerodr.collections.readers`, one of FORMATS."""
     archive: str = ""

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from zerodr.config.base import Settings
+from zerodr.config.counterparts import OtherStart
 from zerodr.config.generation import WriterSettings
 from zerodr.config.kernels import check_pins
-from zerodr.config.other_start import OtherStart
 
 
 class Lengths(Settings):
@@ -92,7 +92,8 @@ class Config(Settings):
     source: str | None = None
     """The collection with supervision. None: the scale's."""
     mirrors: tuple[str, ...] = ()
-    """Folders with archives, tried in order before the official addresses."""
+    """Folders with archives, tried in order before the official addresses. After them come those that the environment
+    variable ZERODR_MIRRORS names, separated by colons; where it is not set, `../shared/collections`."""
     offline: bool = False
     """Never ask the network: archives come from mirrors, models from folders, packages and the hub cache."""
     revisions: dict[str, str] = Field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Stages of a chain: what all kinds have, and the kinds that learn from judgements and from texts.
 
-Papers add fields to these classes and further kinds (zerodr.papers); `config.trained` joins them.
+Papers add keys to these (`config.additions`) and further kinds.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from zerodr.config.additions import Extensible, PaperKeys, StageKeys
 from zerodr.config.base import Settings
 from zerodr.config.generation import GenerateSettings
 from zerodr.config.pretraining import PAIRED, PretrainSettings, SpanSettings
@@ -33,23 +34,27 @@ class PaperSettings:
     """Additions of a paper to the configuration, as `SETTINGS` of its module `settings`.
 
     Attributes:
-        extensions: subclasses of a core class, whose fields and checks join that class.
+        finetune: keys of fine-tuning stages.
+        pretrain: keys of pretraining stages.
+        method: keys of trained methods.
+        finetune_params: what its plan adds to the params of fine-tuning.
+        export_params: what its plan adds to the params of exports.
         stages: kinds of stages, by name.
         encoders: types of models, by name.
     """
 
-    extensions: tuple[type[Settings], ...] = ()
+    finetune: type[StageKeys] | None = None
+    pretrain: type[StageKeys] | None = None
+    method: type[PaperKeys] | None = None
+    finetune_params: type[PaperKeys] | None = None
+    export_params: type[PaperKeys] | None = None
     stages: Mapping[str, type[ChainStage]] = field(default_factory=dict)
     encoders: Mapping[str, type[StartSettings]] = field(default_factory=dict)
 
 
-class ChainStage(Settings):
+class ChainStage(Extensible):
     """A stage of a chain, of any kind."""
 
-    added: ClassVar[frozenset[str]] = frozenset()
-    """Fields that papers add to this kind."""
-    optional: ClassVar[frozenset[str]] = frozenset()
-    """Further fields that are no part of a stage's identity where they are None."""
     trains: ClassVar[tuple[str, ...]] = ("bi_encoder",)
     """Types of models that this kind trains."""
     rule: ClassVar[str] = ""
@@ -59,15 +64,19 @@ class ChainStage(Settings):
     scope: Scope = "shared"
     """`target`: one model for each target. Stages after such a stage are made for each target, too."""
 
-    def as_params(self) -> dict[str, Any]:
-        """The settings as a rule's params have them: what a paper could add, and does not here, is left out."""
-        absent = {name for name in self.added | self.optional if getattr(self, name) is None}
-        return self.model_dump(mode="json", exclude=absent)
+    def find(self, key: str) -> Any:
+        """Give the value of a key of the core or of a paper; None: the stage has no such key."""
+        return self.by_key().get(key)
 
     @property
     def unlabelled(self) -> tuple[str, ...]:
         """Corpora whose documents this stage learns from without labels, as its settings name them."""
-        return ()
+        return tuple(corpus for keys in self.added for corpus in keys.unlabelled)
+
+    @property
+    def added(self) -> list[StageKeys]:
+        """Additions of papers, the last paper's first."""
+        return [keys for keys in reversed(self.additions.values()) if isinstance(keys, StageKeys)]
 
     @property
     def parents(self) -> dict[str, str | None]:
@@ -115,7 +124,8 @@ class FinetuneStage(LearningStage, FollowingStage):
     """One fine-tuning stage of a chain. Its parent is the stage before it, or the initial model."""
 
     trains: ClassVar[tuple[str, ...]] = ("bi_encoder", "cross_encoder")
-    optional: ClassVar[frozenset[str]] = frozenset({"generate", "keep_index"})
+    extended_by: ClassVar = "finetune"
+    later: ClassVar = ("generate", "keep_index")
     kind: Literal["finetune"] = "finetune"
     """Learns from the source's judgements."""
     objective: ObjectiveSettings
@@ -154,22 +164,23 @@ class FinetuneStage(LearningStage, FollowingStage):
     @property
     def encoding(self) -> list[str]:
         """Keys of additions that change how training encodes texts; a stage has at most one."""
-        return []
+        return [keys.encoding for keys in self.added if keys.encoding is not None]
 
     @property
     def freezing(self) -> str | None:
         """Key of the addition that leaves the model's own weights as they are; None: they learn."""
-        return None
+        return next((keys.freezing for keys in self.added if keys.freezing is not None), None)
 
     @property
     def further(self) -> str | None:
         """Key of the addition that trains on further texts, which have a loss of their own; None: there is none."""
-        return None
+        return next((keys.further for keys in self.added if keys.further is not None), None)
 
 
 class PretrainStage(FollowingStage):
     """One stage of a chain that learns from texts alone."""
 
+    extended_by: ClassVar = "pretrain"
     kind: Literal["pretrain"]
     """Learns from corpora, without queries or judgements."""
     corpora: tuple[str, ...] = Field(("source", "targets"), min_length=1)
@@ -204,65 +215,3 @@ class PretrainStage(FollowingStage):
     def cut(self) -> SpanSettings | None:
         """How documents are cut; None: not at all."""
         return self.spans or (SpanSettings() if self.objective.name in PAIRED else None)
-
-
-class TrainedSettings(Settings):
-    """A trained method: an initial model and a chain of named stages, in order (`ep0`, `ep1`, ...)."""
-
-    encoder: StartSettings
-    """The initial model: `type: bi_encoder`, or one that serves other recipes, such as `type: cross_encoder`."""
-    chain: dict[str, ChainStage] = {}
-    """Stages by name, in order. `{like: ep1}` repeats ep1's settings; a stage set to null is left out. Empty: the
-    initial model comes trained, which only models that rank nothing do."""
-    source: str | None = None
-    """The collection with supervision. None: the scale's source."""
-    source_split: str = "train"
-    """Its split with training queries."""
-    protocol: str = "standard"
-    """Protocol under which the source is embedded for mining; its title join holds in training too."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of embedding, or of scoring."""
-    batch_tokens: int = Field(4096, ge=64)
-    """Padded tokens of an embedding batch on the CPU. On a GPU its memory decides."""
-
-    @model_validator(mode="after")
-    def _fits(self) -> TrainedSettings:
-        if not self.chain and self.ranks:
-            raise ValueError("chain has no stage: a bi-encoder that comes trained is a recipe of kind encoder")
-        if not self.chain and self.encoder.layers is not None:
-            raise ValueError("encoder.layers is for training, but chain is empty: the model comes trained")
-        if not self.ranks and self.batch_tokens != type(self).model_fields["batch_tokens"].default:
-            raise ValueError(f"batch_tokens is for embeddings, and a {self.encoder.type} has none: leave it out")
-        for name, stage in self.chain.items():
-            if self.encoder.type not in stage.trains:
-                types = " or ".join(stage.trains)
-                raise ValueError(f"stage {name} of kind {stage.kind} trains a {types}, not a {self.encoder.type}")
-            if not self.ranks and isinstance(stage, FinetuneStage):
-                check_pair_stage(name, stage)
-        return self
-
-    @property
-    def ranks(self) -> bool:
-        """Whether its models embed texts, so that they rank collections."""
-        return self.encoder.type == "bi_encoder"
-
-
-def check_pair_stage(name: str, stage: FinetuneStage) -> None:
-    """A cross-encoder learns to tell the positive from a query's own mined negatives, in a stage with no addition.
-
-    Raises:
-        ValueError: the stage asks for something else.
-    """
-    given = [key for key in sorted(stage.added | {"teacher"}) if getattr(stage, key) is not None]
-    if given:
-        raise ValueError(f"{given[0]} is not for a cross-encoder: leave it out of stage {name}")
-    if not stage.objective.compares:
-        raise ValueError(
-            f"a cross-encoder reads a query with its own documents: set objective.in_batch: false in {name}"
-        )
-    if stage.negatives.source == "previous":
-        raise ValueError("negatives.source previous is not for a cross-encoder: name a method that ranks")
-    if stage.training.save_steps:
-        raise ValueError("training.save_steps is not for a cross-encoder: leave it out")
-    if stage.training.dev_queries and not stage.training.dev_negatives:
-        raise ValueError("dev queries are ranked against their negatives: set dev_negatives, or dev_queries: 0")

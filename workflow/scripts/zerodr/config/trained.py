@@ -1,49 +1,26 @@
-"""Settings of trained methods as recipes write them: the core's stages with what the papers add."""
+"""Settings of trained methods: an initial model of any type, and a chain of stages of any kind, those of papers too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union
 
-from pydantic import BaseModel, Discriminator, Tag, create_model
+from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
 
-from zerodr.config import params, stages
-from zerodr.config.stages import ChainStage, FinetuneStage, LearningStage, PaperSettings, PretrainStage
+from zerodr.config.additions import Extensible, papers
+from zerodr.config.stages import ChainStage, FinetuneStage, LearningStage, PretrainStage
 from zerodr.config.training import CrossEncoderSettings, InitSettings, StartSettings
-from zerodr.papers import modules
-
-Model = TypeVar("Model", bound=BaseModel)
-PAPERS: list[PaperSettings] = [module.SETTINGS for module in modules("settings")]
-
-
-def extended(core: type[Model], **fields: Any) -> type[Model]:
-    """The class with the fields and checks of all papers' extensions of it, in the papers' order.
-
-    Args:
-        core: the class.
-        fields: fields of other types than the core's, as pydantic's `create_model` takes them.
-    """
-    every = [extension for paper in PAPERS for extension in paper.extensions]
-    extensions = [extension for extension in every if any(issubclass(core, base) for base in extension.__bases__)]
-    bases = (*([] if any(issubclass(extension, core) for extension in extensions) else [core]), *reversed(extensions))
-    described: dict[str, Any] = {"__doc__": core.__doc__, "__module__": core.__module__}
-    build: Callable[..., Any] = create_model
-    combined = build(core.__name__, __base__=bases, **described, **fields)
-    if issubclass(core, ChainStage):
-        combined.added = frozenset(combined.model_fields) - frozenset(core.model_fields)
-    return combined
-
 
 STAGES: dict[str, type[ChainStage]] = {  # the first where a stage names none
-    "finetune": extended(FinetuneStage),
-    "pretrain": extended(PretrainStage),
-    **{kind: extended(stage) for paper in PAPERS for kind, stage in paper.stages.items()},
+    "finetune": FinetuneStage,
+    "pretrain": PretrainStage,
+    **{kind: stage for paper in papers().values() for kind, stage in paper.stages.items()},
 }
 STAGE_KINDS = tuple(STAGES)
 ENCODERS: dict[str, type[StartSettings]] = {
     "bi_encoder": InitSettings,
     "cross_encoder": CrossEncoderSettings,
-    **{name: encoder for paper in PAPERS for name, encoder in paper.encoders.items()},
+    **{name: encoder for paper in papers().values() for name, encoder in paper.encoders.items()},
 }
 
 
@@ -59,22 +36,74 @@ def _any_of(choices: Mapping[str, type[BaseModel]], key: str) -> Any:
     return Annotated[Union[kinds], Discriminator(chosen)]  # noqa: UP007
 
 
-def _stage(core: type[ChainStage]) -> Any:
-    """The type of a stage of any kind below `core`."""
-    return _any_of({kind: stage for kind, stage in STAGES.items() if issubclass(stage, core)}, "kind")
-
-
 if TYPE_CHECKING:
-    from zerodr.config.params import ExportParams, FinetuneParams, PretrainParams
-    from zerodr.config.stages import TrainedSettings
+    AnyStart = StartSettings
+    AnyStage = ChainStage
+    AnyLearningStage = LearningStage
 else:
-    TrainedSettings = extended(
-        stages.TrainedSettings,
-        encoder=(_any_of(ENCODERS, "type"), ...),
-        chain=(dict[str, _stage(ChainStage)], {}),
-    )
-    FinetuneParams = extended(params.FinetuneParams, settings=(_stage(LearningStage), ...))
-    ExportParams = extended(params.ExportParams)
-    PretrainParams = extended(params.PretrainParams, settings=(STAGES["pretrain"], ...))
+    AnyStart, AnyStage = _any_of(ENCODERS, "type"), _any_of(STAGES, "kind")
+    AnyLearningStage = _any_of({kind: one for kind, one in STAGES.items() if issubclass(one, LearningStage)}, "kind")
 
-__all__ = ["ExportParams", "FinetuneParams", "PretrainParams", "TrainedSettings"]
+
+class TrainedSettings(Extensible):
+    """A trained method: an initial model and a chain of named stages, in order (`ep0`, `ep1`, ...)."""
+
+    extended_by: ClassVar = "method"
+    encoder: AnyStart
+    """The initial model: `type: bi_encoder`, or one that serves other recipes, such as `type: cross_encoder`."""
+    chain: dict[str, AnyStage] = {}
+    """Stages by name, in order. `{like: ep1}` repeats ep1's settings; a stage set to null is left out. Empty: the
+    initial model comes trained, which only models that rank nothing do."""
+    source: str | None = None
+    """The collection with supervision. None: the scale's source."""
+    source_split: str = "train"
+    """Its split with training queries."""
+    protocol: str = "standard"
+    """Protocol under which the source is embedded for mining; its title join holds in training too."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of embedding, or of scoring."""
+    batch_tokens: int = Field(4096, ge=64)
+    """Padded tokens of an embedding batch on the CPU. On a GPU its memory decides."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> TrainedSettings:
+        if not self.chain and self.ranks:
+            raise ValueError("chain has no stage: a bi-encoder that comes trained is a recipe of kind encoder")
+        if not self.chain and self.encoder.layers is not None:
+            raise ValueError("encoder.layers is for training, but chain is empty: the model comes trained")
+        if not self.ranks and self.batch_tokens != type(self).model_fields["batch_tokens"].default:
+            raise ValueError(f"batch_tokens is for embeddings, and a {self.encoder.type} has none: leave it out")
+        for name, stage in self.chain.items():
+            if self.encoder.type not in stage.trains:
+                types = " or ".join(stage.trains)
+                raise ValueError(f"stage {name} of kind {stage.kind} trains a {types}, not a {self.encoder.type}")
+            if not self.ranks and isinstance(stage, FinetuneStage):
+                check_pair_stage(name, stage)
+        return self
+
+    @property
+    def ranks(self) -> bool:
+        """Whether its models embed texts, so that they rank collections."""
+        return self.encoder.type == "bi_encoder"
+
+
+def check_pair_stage(name: str, stage: FinetuneStage) -> None:
+    """A cross-encoder learns to tell the positive from a query's own mined negatives, in a stage with no addition.
+
+    Raises:
+        ValueError: the stage asks for something else.
+    """
+    added = [key for keys in stage.additions.values() for key, value in keys.by_key().items() if value is not None]
+    given = sorted(added + ([] if stage.teacher is None else ["teacher"]))
+    if given:
+        raise ValueError(f"{given[0]} is not for a cross-encoder: leave it out of stage {name}")
+    if not stage.objective.compares:
+        raise ValueError(
+            f"a cross-encoder reads a query with its own documents: set objective.in_batch: false in {name}"
+        )
+    if stage.negatives.source == "previous":
+        raise ValueError("negatives.source previous is not for a cross-encoder: name a method that ranks")
+    if stage.training.save_steps:
+        raise ValueError("training.save_steps is not for a cross-encoder: leave it out")
+    if stage.training.dev_queries and not stage.training.dev_negatives:
+        raise ValueError("dev queries are ranked against their negatives: set dev_negatives, or dev_queries: 0")

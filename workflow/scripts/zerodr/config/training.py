@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
 
@@ -31,6 +31,13 @@ LOSSES = {
     "margin_mse": Loss(("inverse_temperature",), "distillation:margin_mse"),
     "kl": Loss(("teacher_temperature", "inverse_temperature"), "distillation:kl_distillation"),
 }
+
+
+class JoinedTexts(Settings):
+    """How documents become texts."""
+
+    title_join: str | None = " "
+    """Text that joins a document's title and text. None: text alone."""
 
 
 class Architecture(Settings):
@@ -129,6 +136,7 @@ class InitSettings(StartSettings):
 class NegativesSettings(Settings):
     """Where a stage's negatives come from."""
 
+    later: ClassVar = ("file",)
     source: str = "previous"
     """`previous`: searched with the stage's parent. `none`: in-batch only. `file`: rankings of others. Else a
     method, such as `bm25-flat+bm25s`."""
@@ -148,11 +156,6 @@ class NegativesSettings(Settings):
     """`all` known positives are kept out of the negatives; `one` as the papers' code does it."""
     queries: int | None = Field(None, ge=1)
     """Train queries that are ranked and mined (a seeded sample, and those that training holds out). None: all."""
-
-    @model_serializer(mode="wrap")
-    def _without_file(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `file` out where there is none, so that models made before it existed are the same."""
-        return {key: value for key, value in write(self).items() if key != "file" or value is not None}
 
     @model_validator(mode="after")
     def _sourced(self) -> NegativesSettings:
@@ -178,6 +181,9 @@ class LossSettings(Settings):
 class ObjectiveSettings(LossSettings):
     """The loss of a stage. An option that the loss does not read is refused."""
 
+    first: ClassVar = frozenset({"in_batch", "mask_known_positives", "inverse_temperature", "teacher_temperature"})
+    """Options that are written whatever the loss. Another one is written only where the loss reads it, so that a new
+    option leaves models of other losses as they are."""
     name: Literal["pairwise_nll", "info_nce", "margin_mse", "kl"]  # type: ignore[assignment]
     """A loss of LOSSES."""
     in_batch: bool = True
@@ -199,6 +205,10 @@ class ObjectiveSettings(LossSettings):
         """Keys that the loss reads."""
         return {"name", "negatives_per_query", *LOSSES[self.name].options}
 
+    def unwritten(self) -> set[str]:
+        """Name the options that the loss does not read, but for the first ones."""
+        return super().unwritten() | set(type(self).model_fields) - self.options - self.first
+
     @model_validator(mode="after")
     def _used(self) -> ObjectiveSettings:
         read = self.options
@@ -214,6 +224,7 @@ class ObjectiveSettings(LossSettings):
 class TrainingSettings(Settings):
     """How a stage is optimised."""
 
+    later: ClassVar = ("compile",)
     steps: int = Field(1000, ge=1)
     """Optimiser steps."""
     batch_queries: int = Field(32, ge=1)
@@ -260,11 +271,6 @@ class TrainingSettings(Settings):
     """Mined negatives of each dev query that join all positives in the pool that dev queries are ranked against."""
     save_steps: tuple[int, ...] = ()
     """Steps at which the model is also kept as `<recipe>@<stage>.<step>`."""
-
-    @model_serializer(mode="wrap")
-    def _without_compile(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `compile` out where it is off, so that models made before it existed are the same."""
-        return {key: value for key, value in write(self).items() if key != "compile" or value}
 
     @model_validator(mode="after")
     def _ends(self) -> TrainingSettings:

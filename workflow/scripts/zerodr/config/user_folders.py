@@ -1,4 +1,4 @@
-"""List the files of users' own folders, and describe each folder as a collection."""
+"""List the files of users' own folders, describe each folder as a collection, and hold items of it out."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,6 @@ from pathlib import Path
 
 from zerodr.config.base import validate
 from zerodr.config.registry import EVERY, NAME, Collection
-from zerodr.config.sizes import ENDINGS, estimated_documents
 from zerodr.errors import CollectionError, ConfigError
 
 RESERVED = {"shared", "source", "target", "targets", "all"}  # scopes, and names in a stage's corpora and memories
@@ -118,3 +117,60 @@ def _name_of(folder: Path, taken: dict[str, Collection], chosen: str | None) -> 
 def _words(rows: Iterable[Collection]) -> set[str]:
     """Names of columns and column groups."""
     return {word for row in rows for word in (row.column, *row.groups)}
+
+
+ENDINGS = ("jsonl", "tsv", "parquet")  # of corpus.*
+SAMPLES, SAMPLE_BYTES = 16, 1 << 16
+PARQUET_BYTES = 500  # compressed bytes of a document with about 1,000 letters
+
+
+def estimated_documents(folder: Path) -> int | None:
+    """Documents of `corpus.{jsonl,tsv,parquet}` in `folder`; None without such a file.
+
+    Lines: as many as in samples spread over the file, for its size; a file of at most 1 MiB is counted exactly.
+    Parquet: a document for each PARQUET_BYTES. The same bytes give the same number.
+    """
+    for ending in ENDINGS:
+        path = folder / f"corpus.{ending}"
+        if path.is_file():
+            size = path.stat().st_size
+            return -(-size // PARQUET_BYTES) if ending == "parquet" else _lines(path, size)
+    return None
+
+
+def _lines(path: Path, size: int) -> int:
+    with open(path, "rb") as stream:
+        if size <= SAMPLES * SAMPLE_BYTES:
+            text = stream.read()
+            return text.count(b"\n") + (not text.endswith(b"\n")) if text else 0
+        breaks = 0
+        for number in range(SAMPLES):
+            stream.seek(number * (size - SAMPLE_BYTES) // (SAMPLES - 1))
+            breaks += stream.read(SAMPLE_BYTES).count(b"\n")
+    return max(1, round(size * breaks / (SAMPLES * SAMPLE_BYTES)))
+
+
+ENDING, SPLIT = ".proxy", "known-items"
+ADAPTING = "lab"  # the scale of `zerodr adapt`
+
+
+def with_proxies(rows: dict[str, Collection], count: int) -> dict[str, Collection]:
+    """Add a proxy collection for each folder of the user, and let its models rank the folder, too.
+
+    So what was held out is in no text that a model learns from, whichever recipe makes it.
+
+    Args:
+        rows: the registry by name.
+        count: titles and sentences to hold out; 0 adds nothing.
+    """
+    if not count:
+        return rows
+    added = dict(rows)
+    for name, row in rows.items():
+        if row.kind == "own":
+            proxy = name + ENDING
+            added[name] = row.model_copy(update={"models_of": proxy})
+            held_out = {"kind": "proxy", "name": proxy, "label": f"{row.label} (proxy)", "held_out_of": name}
+            judged = {"splits": {SPLIT: None}, "evaluation_split": SPLIT, "queries": None, "archive": ""}
+            added[proxy] = row.model_copy(update=held_out | judged)
+    return added

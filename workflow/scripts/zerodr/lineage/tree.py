@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from zerodr.config.canonical import canonical_json
+from zerodr.config.base import canonical_json
 from zerodr.lineage.graph import Edge, Graph
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zerodr import papers
-from zerodr.config.held_out import ENDING
+from zerodr.config.user_folders import ENDING
 from zerodr.encoders.publishing.adapted import RETRIEVER
 from zerodr.errors import ArtifactError, nearest
 from zerodr.lineage.graph import Graph

@@ -14,12 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from zerodr.artifacts.processes import die_with_parent
-from zerodr.config.families import PACKAGE
+from zerodr.config.counterparts import USUAL, renamed
 from zerodr.config.files import known
-from zerodr.config.held_out import ADAPTING, ENDING
-from zerodr.config.other_start import USUAL, renamed
 from zerodr.config.quantities import MEBI, counted, duration
 from zerodr.config.recipes import INIT
+from zerodr.config.starts import PACKAGE
+from zerodr.config.user_folders import ADAPTING, ENDING
 from zerodr.errors import ConfigError, nearest
 from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estimates_of
 from zerodr.operations.estimate.jobs import Job, planned_jobs

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from zerodr.config.mirrors import shared_mirrors
 from zerodr.config.quantities import GIBI, MEBI, first_names
 
 LOCK = Path(__file__).resolve().parents[4] / "envs" / "requirements.lock"
@@ -103,14 +104,15 @@ def space(root: Path = Path(".")) -> Check:
 
 
 def mirrors(config: Path) -> Check:
-    """List the mirror folders of the configuration, read as text, and the archives in them."""
+    """List the mirror folders of the configuration, read as text, and of the machine, and the archives in them."""
     text = config.read_text(encoding="utf-8") if config.exists() else ""
     match = re.search(r"^mirrors:\s*\[([^\]]*)\]", text, re.M)
-    folders = [Path(name.strip(" '\"")) for name in (match[1] if match else "").split(",") if name.strip()]
+    named = [name.strip(" '\"") for name in (match[1] if match else "").split(",") if name.strip()]
+    folders = [Path(name) for name in dict.fromkeys([*named, *shared_mirrors(config.parent.parent)])]
     present = [f"{path} ({len([*path.iterdir()])} files)" for path in folders if path.is_dir()]
     absent = [str(path) for path in folders if not path.is_dir()]
     detail = "; ".join([*present, *(f"{name} is no folder" for name in absent)]) or "none configured"
-    step = "" if present else "archives come from the network; or put them into a mirror folder (config/config.yaml)"
+    step = "" if present else "archives come from the network; or put them into a mirror folder (docs/install.md)"
     return Check("mirrors", "ok" if present else "optional", detail, step)
 
 

@@ -25,7 +25,7 @@ ORIGINS = (
     "the paper leaves them open or states others; the rest is `ours`. What the variants `official` and `released` "
     "change is the code's; any other variant changes what its label says."
 )
-ADVANCED = "* Keys marked *advanced* are set by no shipped recipe.\n"
+ADVANCED = "* Keys marked *advanced* are set by no file of config/: most runs leave them out.\n"
 
 
 def render(root: Path = Path(".")) -> str:
@@ -34,8 +34,6 @@ def render(root: Path = Path(".")) -> str:
     Args:
         root: of the checkout, whose recipes say which options are advanced.
     """
-    from zerodr.config.advanced import advanced_fields
-
     advanced = advanced_fields(root)
     shown: set[type] = set()
     paragraphs: list[str] = []
@@ -50,7 +48,7 @@ def render(root: Path = Path(".")) -> str:
 
 def _origins(root: Path) -> str:
     """Write which values of recipes are the paper's, its authors' code's, or ours; empty where no recipe says so."""
-    from zerodr.config.origins import recipe_values
+    from zerodr.config.provenance import recipe_values
 
     rows = [
         f"| {name} | {source} | {_cell('; '.join(values))} |"
@@ -88,9 +86,65 @@ def _reachable(model: type[BaseModel], shown: set[type]) -> Iterator[type[BaseMo
         return
     shown.add(model)
     yield model
-    for field in model.model_fields.values():
-        for inner in _models(field.annotation):
+    for owner, field in known_keys(model).values():
+        for inner in (owner, *_models(field.annotation)):
             yield from _reachable(inner, shown)
+
+
+def known_keys(model: type[BaseModel]) -> dict[str, tuple[type[BaseModel], FieldInfo]]:
+    """Give the keys that a file may write in a block, each with the class and the field that it belongs to."""
+    from zerodr.config.base import Settings
+
+    return model.known_keys() if issubclass(model, Settings) else {}
+
+
+def advanced_fields(root: Path) -> set[tuple[type[BaseModel], str]]:
+    """Give the settings class and name of every key that no file under `root`/config writes, at any scale.
+
+    A key of several kinds, such as an item's `title`, counts as written where one of them has it. Keys of
+    `config/config.yaml` are for the command line as well, and never advanced.
+    """
+    written = {field for settings in _written_settings(root) for field in _written(settings)}
+    shown: set[type] = set()
+    blocks = [block for _, _, roots in [*sections()][1:] for outer in roots for block in _reachable(outer, shown)]
+    keys = {(owner, name) for block in blocks for name, (owner, _) in known_keys(block).items()}
+    return {(owner, name) for owner, name in keys if _declared(owner, name) not in written}
+
+
+def _declared(model: type[BaseModel], name: str) -> tuple[type, str]:
+    """Give the class that declares a field, and the field."""
+    return next(base for base in model.__mro__ if name in base.__dict__.get("__annotations__", {})), name
+
+
+def _written_settings(root: Path) -> Iterator[Any]:
+    """Give the settings that the files of `root`/config hold, recipes at every scale."""
+    from zerodr.config.base import validate
+    from zerodr.config.files import read_yaml, yaml_files
+    from zerodr.config.load import load_bench, read_config, read_starts, read_table
+    from zerodr.config.methods import Variant
+    from zerodr.config.registry import Family
+    from zerodr.config.settings import Config, Scale
+
+    folder = root / "config"
+    scales = read_table(folder / "scales.yaml", Scale)
+    yield from (validate(Config, read_config(folder), "config"), scales, read_starts(folder))
+    for scale in scales:
+        bench = load_bench(root, {"scale": scale})
+        yield from (bench.methods, bench.collections, bench.protocols, bench.papers)
+    for path in yaml_files(folder / "collections", "collections", "family"):
+        yield validate(Family, read_yaml(path), path.name)
+    for name, recipe in bench.recipes.items():
+        yield from (validate(Variant, variant, name) for variant in recipe.get("variants", {}).values())
+
+
+def _written(value: Any) -> Iterator[tuple[type[BaseModel], str]]:
+    """Give the fields that were written, also inside written fields."""
+    if isinstance(value, BaseModel):
+        for name in value.model_fields_set:
+            yield _declared(type(value), name)
+            yield from _written(getattr(value, name))
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ():
+        yield from _written(inner)
 
 
 def _models(kind: Any) -> Iterator[type[BaseModel]]:
@@ -101,14 +155,15 @@ def _models(kind: Any) -> Iterator[type[BaseModel]]:
 
 
 def _block(model: type[BaseModel], advanced: set[tuple[type[BaseModel], str]]) -> str:
-    from zerodr.config.descriptions import descriptions
+    from zerodr.config.base import descriptions
 
-    texts = descriptions(model)
-    rows = "\n".join(
-        _row(name, field, texts.get(name), (model, name) in advanced) for name, field in model.model_fields.items()
-    )
+    texts, known = descriptions(model), known_keys(model)
+    fields = {name: field for name, (owner, field) in known.items() if owner is model}
+    rows = "\n".join(_row(name, field, texts.get(name), (model, name) in advanced) for name, field in fields.items())
     table = f"| key | value | default | meaning |\n|---|---|---|---|\n{rows}\n"
-    return f"### {model.__name__}\n\n{_prose(model.__doc__)}\n\n{table}"
+    papers = dict.fromkeys(_kind(owner) for owner, _ in known.values() if owner is not model)
+    added = f"Papers add keys: {', '.join(papers)}.\n\n" if papers else ""
+    return f"### {model.__name__}\n\n{_prose(model.__doc__)}\n\n{added}{table}"
 
 
 def _row(name: str, field: FieldInfo, text: str | None, is_advanced: bool) -> str:

@@ -3,11 +3,11 @@
 import shlex
 from typing import Any
 
-from zerodr.config.held_out import ADAPTING, ENDING, SPLIT
+from zerodr.config.counterparts import renamed
 from zerodr.config.load import load_bench
 from zerodr.config.methods import FeedbackMethod, FeedbackSettings, FusionMethod, LexicalMethod, TrainedMethod
-from zerodr.config.other_start import renamed
 from zerodr.config.registry import Collection
+from zerodr.config.user_folders import ADAPTING, ENDING, SPLIT
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.dense import embedded_by

@@ -116,7 +116,7 @@ def query_embeddings(plan: Plan, row: str, link: Link, collection: str, protocol
     """The embeddings of the queries that a row's model searches with, as its stage adds to them."""
     stage = plan.chains.find_stage(link)
     for field, function in QUERIES.items():
-        if getattr(stage, field, None) is not None:
+        if stage is not None and stage.find(field) is not None:
             return function(plan, row, link, collection, protocol, split)
     return paths.embeddings(link.name, link.scope, collection, protocol, f"queries.{split}")
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from zerodr.config.counterparts import drawing, seeded
 from zerodr.config.files import known
 from zerodr.config.item import Item
 from zerodr.config.methods import TrainedMethod
@@ -16,7 +17,6 @@ from zerodr.config.papers import (
     SizesItem,
     StatisticsItem,
 )
-from zerodr.config.seeds import drawing, seeded
 from zerodr.config.stages import PretrainStage
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
@@ -171,7 +171,7 @@ def target_steps(plan: Plan, name: str) -> int:
     starts = [chains.start_of_chain(method)]
     for stage in (chains.trained(method).chain[at] for at in chains.line(method, chains.last(name))):
         starts += chains.other_parents(stage)
-        reads_target = isinstance(stage, PretrainStage) or any(getattr(stage, key, None) for key in READS_TARGET)
+        reads_target = isinstance(stage, PretrainStage) or any(stage.find(key) for key in READS_TARGET)
         if stage.scope == "target" and reads_target:
             steps += stage.trainings["training"].steps
     return steps + sum(target_steps(plan, "@".join(start)) for start in starts if start is not None)

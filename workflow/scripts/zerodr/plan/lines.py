@@ -3,11 +3,11 @@
 from typing import Any, NamedTuple
 
 from zerodr.config.bench import Bench
-from zerodr.config.families import encoder_of, line_of
 from zerodr.config.methods import TrainedMethod
 from zerodr.config.recipes import INIT
-from zerodr.config.stages import ChainStage, FinetuneStage, PretrainStage, TrainedSettings
-from zerodr.config.starts import start_of
+from zerodr.config.stages import ChainStage, FinetuneStage, PretrainStage
+from zerodr.config.starts import encoder_of, line_of, start_of
+from zerodr.config.trained import TrainedSettings
 from zerodr.config.training import InitSettings, PairSettings, StartSettings, TrainingSettings
 from zerodr.plan.memo import remembered
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from zerodr.config.families import PACKAGE, SCRATCH
 from zerodr.config.methods import EncoderSettings
 from zerodr.config.stages import FinetuneStage
+from zerodr.config.starts import PACKAGE, SCRATCH
 from zerodr.config.training import InitSettings
 from zerodr.errors import ConfigError
 from zerodr.plan.plan import Plan

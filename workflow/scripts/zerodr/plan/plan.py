@@ -4,8 +4,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from zerodr.config.base import canonical_json
 from zerodr.config.bench import Bench
-from zerodr.config.canonical import canonical_json
 from zerodr.config.methods import FeedbackMethod, FusionMethod, Method, RunMethod
 from zerodr.config.registry import EVERY, Collection
 from zerodr.config.settings import Protocol
@@ -103,7 +103,7 @@ class Plan:
         """Join what the fields of a stage add to a rule's inputs or params."""
         stage, added = self.chains.find_stage(link), dict[str, Any]()
         for (name, field), function in table.items():
-            if name == rule and getattr(stage, field, None) is not None:
+            if name == rule and stage is not None and stage.find(field) is not None:
                 added |= function(self, link)
         return added
 

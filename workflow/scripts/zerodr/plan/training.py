@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from zerodr.config.families import SCRATCH
 from zerodr.config.load import files_of_model
 from zerodr.config.recipes import INIT
 from zerodr.config.stages import FinetuneStage
+from zerodr.config.starts import SCRATCH
 from zerodr.config.training import InitSettings, PairSettings
 from zerodr.plan import paths
 from zerodr.plan.dense import corpus_embeddings, model_of
@@ -64,7 +64,7 @@ def finetune_params(plan: Plan, wc: Any) -> Params:
     source, split = plan.chains.taught(link)
     return {
         **({} if settings.ranks else {"encoder": settings.encoder.type}),
-        "settings": settings.chain[link.stage].as_params(),
+        "settings": settings.chain[link.stage].model_dump(mode="json"),
         "schedule": plan.chains.schedule(link),
         "save_optimizer": plan.chains.keeps_moments(link),
         "source_split": split,
@@ -138,7 +138,7 @@ def _pretrain_params(plan: Plan, wc: Any) -> Params:
     link = Link(wc.model, wc.stage)
     stage, protocol = plan.chains.pretraining(link), plan.chains.trained(wc.model).protocol
     return {
-        "settings": stage.as_params(),
+        "settings": stage.model_dump(mode="json"),
         "schedule": plan.chains.schedule(link),
         "title_join": plan.title_join(plan.chains.source_of(wc.model), protocol),
         "left_out": plan.chains.left_out(link),

@@ -15,7 +15,6 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import read_qrels
 from zerodr.config.base import validate
 from zerodr.config.params import FinetuneParams
-from zerodr.config.trained import FinetuneParams as AnyParams
 from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.errors import ArtifactError, CollectionError
 from zerodr.mining.sample import held_out
@@ -83,7 +82,7 @@ def task_of(stage: Stage) -> Task:
         ConfigError: params and inputs don't go together.
         MachineError: fewer GPUs than it asks for.
     """
-    params = validate(AnyParams, stage.params, stage.spec.name())
+    params = validate(FinetuneParams, stage.params, stage.spec.name())
     check_gpus(params.gpus_of_a_node, stage.spec.name())
     mined, scored = (stage.path(name) if name in stage.spec.inputs else None for name in ("mined", "scored"))
     paths = (stage.path("model"), mined, stage.path("source"), stage.output("model"))

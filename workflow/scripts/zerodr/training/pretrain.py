@@ -11,8 +11,8 @@ from torch import nn
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
+from zerodr.config.params import PretrainParams
 from zerodr.config.stages import PretrainStage
-from zerodr.config.trained import PretrainParams
 from zerodr.config.training import TrainingSettings
 from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.encoders.network.towers import Precision

@@ -15,8 +15,7 @@ from pydantic import Field
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
-from zerodr.config.params import Candidate
-from zerodr.config.trained import ExportParams
+from zerodr.config.params import Candidate, ExportParams
 from zerodr.encoders.folder.additions import CardSection, papers
 from zerodr.encoders.folder.attention import WEIGHTS
 from zerodr.encoders.publishing.card import read_chain, write_card

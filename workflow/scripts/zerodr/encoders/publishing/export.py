@@ -8,7 +8,7 @@ from typing import Any
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
-from zerodr.config.trained import ExportParams
+from zerodr.config.params import ExportParams
 from zerodr.encoders.folder.additions import papers
 from zerodr.encoders.folder.checkpoint import all_model_files, copy_files
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, read_contract

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
-from zerodr.config.families import PACKAGE
+from zerodr.config.starts import PACKAGE
 from zerodr.config.training import StartSettings
 from zerodr.encoders.folder import checkpoint
 from zerodr.encoders.folder.contract import (

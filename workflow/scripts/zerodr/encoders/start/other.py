@@ -7,8 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from zerodr.config.families import PACKAGE
-from zerodr.config.other_start import OtherStart
+from zerodr.config.counterparts import OtherStart
+from zerodr.config.starts import PACKAGE
 from zerodr.encoders.folder import checkpoint
 from zerodr.encoders.inference.encoder import load_tokenizer
 from zerodr.encoders.start.importing import OVERRIDES, ImportSettings, describe, resolve

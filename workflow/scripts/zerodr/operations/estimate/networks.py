@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from zerodr.config.families import PACKAGE, SCRATCH, line_of
 from zerodr.config.methods import EncoderMethod, TrainedMethod
+from zerodr.config.starts import PACKAGE, SCRATCH, line_of
 from zerodr.config.training import InitSettings
 from zerodr.errors import ConfigError
 from zerodr.plan import Plan

@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from zerodr.config.families import PACKAGE
 from zerodr.config.speeds import Speeds
 from zerodr.config.stages import FinetuneStage, PretrainStage
+from zerodr.config.starts import PACKAGE
 from zerodr.config.training import InitSettings, PairSettings
 from zerodr.operations.estimate.jobs import Job
 from zerodr.operations.estimate.networks import network_of
@@ -173,7 +173,7 @@ def memory_mib(job: Job, plan: Plan) -> int | None:
 def _batch(plan: Plan, link: Link, stage: dict[str, Any], queries: int) -> Batch:
     """Size the batch of a fine-tuning: `queries` of a micro-batch in one process, and their documents."""
     encoder, settings = plan.chains.encoder(link.method), plan.chains.find_stage(link)
-    if any(getattr(settings, name, None) for name in getattr(settings, "added", ())):
+    if settings is not None and settings.additions:
         queries = math.ceil(ADDED * queries)
     documents = 1 + stage["objective"].get("negatives_per_query", 0)
     if isinstance(encoder, PairSettings):

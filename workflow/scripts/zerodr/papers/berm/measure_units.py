@@ -16,7 +16,7 @@ from zerodr.artifacts.parquet import open_parquet
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids
 from zerodr.config.base import validate
-from zerodr.config.params import JoinedTexts
+from zerodr.config.training import JoinedTexts
 from zerodr.encoders.folder.contract import Side
 from zerodr.encoders.network.moving import features_on, on_device
 from zerodr.encoders.network.trainable import BiEncoder

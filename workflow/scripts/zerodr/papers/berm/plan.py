@@ -6,7 +6,7 @@ from typing import Any
 from zerodr.config.recipes import INIT
 from zerodr.errors import ConfigError
 from zerodr.papers.berm.items import UnitsItem
-from zerodr.papers.berm.settings import UnitSettings, UnitStage
+from zerodr.papers.berm.settings import UnitKeys, UnitSettings
 from zerodr.plan import paths
 from zerodr.plan.items import Reads, reads
 from zerodr.plan.lines import SCOPE, Link, link_of
@@ -35,8 +35,8 @@ RULES |= {
 # ---- which stage makes which units -----------------------------------------------------------------------------
 def find_units(plan: Plan, link: Link) -> UnitSettings | None:
     """Settings of the units of a stage's positives; None where it has none."""
-    stage = plan.chains.find_stage(link)
-    return stage.units if isinstance(stage, UnitStage) else None
+    keys = UnitKeys.of(plan.chains.find_stage(link))
+    return None if keys is None else keys.units
 
 
 def _units(plan: Plan, link: Link) -> UnitSettings:

@@ -16,7 +16,7 @@ from zerodr.config.stages import PretrainStage
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.papers.berm.losses import pool_units, unit_balance
 from zerodr.papers.berm.segment_units import check_tokenizer, lowered_offsets, text_units
-from zerodr.papers.berm.settings import BalancedStage, BalanceSettings
+from zerodr.papers.berm.settings import BalanceKeys, BalanceSettings
 from zerodr.papers.berm.training import check_space
 from zerodr.papers.berm.unit_spans import Token
 from zerodr.training.pretraining.masking import Words
@@ -89,5 +89,5 @@ class Balance(TokenLoss):
 
 def token_loss(stage: PretrainStage, encoder: BiEncoder) -> Balance | None:
     """R1 next to a stage's objective; None where the stage has none, or of weight 0."""
-    settings = stage.balance if isinstance(stage, BalancedStage) else None
-    return Balance(settings, encoder) if settings is not None and settings.w_r1 else None
+    keys = BalanceKeys.of(stage)
+    return Balance(keys.balance, encoder) if keys is not None and keys.balance.w_r1 else None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
+from zerodr.config.additions import StageKeys
 from zerodr.config.base import Settings
-from zerodr.config.stages import FinetuneStage, FollowingStage, LearningStage, PaperSettings, PretrainStage
+from zerodr.config.stages import FollowingStage, LearningStage, PaperSettings
 from zerodr.config.training import LossSettings, PairSettings, TrainingSettings
 
 Segmenter = Literal["rule", "full_stop", "fixed_tokens"]
@@ -161,16 +162,6 @@ class BalanceSettings(Settings):
     """Cutting of what the encoder sees of a text. A text of one unit adds nothing, so coco wants longer `spans`."""
 
 
-def check_balance(balance: BalanceSettings | None, objective: str) -> None:
-    """R1 joins only objectives that it is defined for.
-
-    Raises:
-        ValueError: names the objective.
-    """
-    if balance is not None and objective not in BALANCED:
-        raise ValueError(f"balance joins the objectives {' and '.join(BALANCED)}, found {objective}: leave it out")
-
-
 class ReaderSettings(PairSettings):
     """An extractive reader: from a question and a passage to the tokens where an answer may start and end."""
 
@@ -217,38 +208,40 @@ class AnswerStage(LearningStage, FollowingStage):
         return self
 
 
-class UnitStage(FinetuneStage):
-    """A fine-tuning stage with losses over the units of positives."""
+class UnitKeys(StageKeys):
+    """Keys of a fine-tuning stage with losses over the units of positives (BERM)."""
 
+    encoding: ClassVar = "berm"  # units are pooled from the same pass as their passages
     units: UnitSettings | None = None
     """Units of the training queries' positives, for `berm`."""
     berm: BermSettings | None = None
     """Losses over units, added to the objective."""
 
-    @model_validator(mode="after")
-    def _has_units(self) -> UnitStage:
-        if (self.units is None) != (self.berm is None):
+    def check(self, owner: Any) -> None:
+        """Refuse units without losses, and losses without units."""
+        if self.units is None or self.berm is None:
             raise ValueError("berm's losses are over units: give units and berm, or none of them")
-        return self
 
     @property
-    def encoding(self) -> list[str]:
-        """Units are pooled from the same pass as their passages."""
-        return [*([] if self.berm is None else ["berm"]), *super().encoding]
+    def teachers(self) -> tuple[str, ...]:
+        """The reader, where one labels units."""
+        return () if self.units is None or self.units.reader is None else (self.units.reader,)
 
 
-class BalancedStage(PretrainStage):
-    """A pretraining stage with R1 over the units of its texts."""
+class BalanceKeys(StageKeys):
+    """Keys of a pretraining stage with R1 over the units of its texts (BERM)."""
 
-    balance: BalanceSettings | None = None
+    balance: BalanceSettings
     """BERM's R1 over the units of a text, added to the objective (coco, mlm)."""
 
-    @model_validator(mode="after")
-    def _balances(self) -> BalancedStage:
-        check_balance(self.balance, self.objective.name)
-        return self
+    def check(self, owner: Any) -> None:
+        """Refuse objectives that R1 is not defined for."""
+        if owner.objective.name not in BALANCED:
+            raise ValueError(
+                f"balance joins the objectives {' and '.join(BALANCED)}, found {owner.objective.name}: leave it out"
+            )
 
 
 SETTINGS = PaperSettings(
-    extensions=(UnitStage, BalancedStage), stages={"answers": AnswerStage}, encoders={"reader": ReaderSettings}
+    finetune=UnitKeys, pretrain=BalanceKeys, stages={"answers": AnswerStage}, encoders={"reader": ReaderSettings}
 )

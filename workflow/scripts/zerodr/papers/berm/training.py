@@ -20,7 +20,7 @@ from zerodr.config.params import FinetuneParams
 from zerodr.encoders.network.moving import Features, features_on, on_device
 from zerodr.errors import ArtifactError, ConfigError, ModelError
 from zerodr.papers.berm.losses import balanced, labelled, matching_vector, pool_units, r1, r2, unit_scores
-from zerodr.papers.berm.settings import BalanceSettings, BermSettings, UnitStage
+from zerodr.papers.berm.settings import BalanceSettings, BermSettings, UnitKeys
 from zerodr.papers.berm.train_reader import READER
 from zerodr.papers.berm.unit_table import UnitTable, load_units
 from zerodr.training.additions import Addition, PaperTraining, Prepared, together
@@ -257,7 +257,8 @@ class UnitLosses(Addition):
 
 
 def _berm(params: FinetuneParams) -> BermSettings | None:
-    return params.settings.berm if isinstance(params.settings, UnitStage) else None
+    keys = UnitKeys.of(params.settings)
+    return None if keys is None else keys.berm
 
 
 TRAINING = PaperTraining((UnitLosses,), objectives={"spans": lambda settings: Objective()}, kinds={"reader": READER})

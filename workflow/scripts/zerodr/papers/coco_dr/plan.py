@@ -14,7 +14,7 @@ from zerodr.papers.coco_dr.items import (
     SpacesItem,
     WorstClusterItem,
 )
-from zerodr.papers.coco_dr.settings import ClusterSettings, GroupedStage
+from zerodr.papers.coco_dr.settings import ClusterSettings, GroupKeys
 from zerodr.plan import paths
 from zerodr.plan.items import Reads, counterparts, per_query, reads
 from zerodr.plan.lines import SCOPE, Link, link_of
@@ -36,8 +36,8 @@ RULES |= {
 
 # ---- query clusters --------------------------------------------------------------------------------------------
 def _clusters_of(plan: Plan, link: Link) -> ClusterSettings | None:
-    stage = plan.chains.find_stage(link)
-    return stage.clusters if isinstance(stage, GroupedStage) else None
+    keys = GroupKeys.of(plan.chains.find_stage(link))
+    return None if keys is None else keys.clusters
 
 
 def clustered(plan: Plan, link: Link) -> Link:
@@ -45,7 +45,7 @@ def clustered(plan: Plan, link: Link) -> Link:
     chains = plan.chains
 
     def history(at: Link) -> Any:
-        if not isinstance(chains.find_stage(at), GroupedStage):
+        if not isinstance(chains.find_stage(at), FinetuneStage):
             return None
         return [chains.history_before(at), _clusters_of(plan, at), *chains.taught(at)]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from zerodr.config.additions import StageKeys
 from zerodr.config.base import Settings
-from zerodr.config.stages import FinetuneStage, PaperSettings
+from zerodr.config.stages import PaperSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 
 Mode = Literal["idro", "official", "balanced", "alpha", "erm", "group_dro", "greedy_dro"]
@@ -170,31 +171,29 @@ def check_groups(groups: GroupSettings, objective: ObjectiveSettings, training: 
         )
 
 
-class GroupedStage(FinetuneStage):
-    """A fine-tuning stage whose losses are weighted by groups of queries."""
+class GroupKeys(StageKeys):
+    """Keys of a fine-tuning stage whose losses are weighted by groups of queries (COCO-DR)."""
 
     clusters: ClusterSettings | None = None
     """K-means of the training queries by the parent's embeddings, for `groups`."""
     groups: GroupSettings | None = None
     """How the losses of query clusters are weighted."""
 
-    @model_validator(mode="after")
-    def _weighs(self) -> GroupedStage:
-        if (self.groups is None) != (self.clusters is None):
+    def check(self, owner: Any) -> None:
+        """Refuse groups without clusters, and a stage whose losses or gradients can't be told apart by group."""
+        if self.groups is None or self.clusters is None:
             raise ValueError("groups are weighted over clusters: give both or none")
-        if self.groups is not None:
-            check_groups(self.groups, self.objective, self.training)
-            if self.freezing is not None and self.groups.uses_gradients:
-                raise ValueError(
-                    f"{self.freezing}: groups compare gradients of layers that a relevance module leaves frozen: "
-                    f"take a mode without gradients (balanced, group_dro), or leave {self.freezing} out"
-                )
-            if self.further is not None and self.groups.uses_gradients:
-                raise ValueError(
-                    f"{self.further}: groups compare gradients of a step that holds queries and their documents "
-                    f"alone: take a mode without gradients (balanced, group_dro), or leave {self.further} out"
-                )
-        return self
+        check_groups(self.groups, owner.objective, owner.training)
+        if owner.freezing is not None and self.groups.uses_gradients:
+            raise ValueError(
+                f"{owner.freezing}: groups compare gradients of layers that a relevance module leaves frozen: "
+                f"take a mode without gradients (balanced, group_dro), or leave {owner.freezing} out"
+            )
+        if owner.further is not None and self.groups.uses_gradients:
+            raise ValueError(
+                f"{owner.further}: groups compare gradients of a step that holds queries and their documents "
+                f"alone: take a mode without gradients (balanced, group_dro), or leave {owner.further} out"
+            )
 
 
-SETTINGS = PaperSettings(extensions=(GroupedStage,))
+SETTINGS = PaperSettings(finetune=GroupKeys)

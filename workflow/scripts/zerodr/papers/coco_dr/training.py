@@ -26,7 +26,7 @@ from zerodr.errors import ConfigError
 from zerodr.papers.coco_dr import cluster_weights
 from zerodr.papers.coco_dr.cluster_engines import Agreement, ClusterEngine, make_engine
 from zerodr.papers.coco_dr.cluster_queries import CLUSTERS, clusters_of
-from zerodr.papers.coco_dr.settings import GroupedStage, GroupSettings, choose_engine
+from zerodr.papers.coco_dr.settings import GroupKeys, GroupSettings, choose_engine
 from zerodr.training.additions import Addition, PaperTraining, Prepared, together
 from zerodr.training.data.examples import Examples
 from zerodr.training.objectives.base import Encoded, Objective, QueryObjective, State, Turn
@@ -281,7 +281,8 @@ class Groups(Addition):
 
 
 def _groups(params: FinetuneParams) -> GroupSettings | None:
-    return params.settings.groups if isinstance(params.settings, GroupedStage) else None
+    keys = GroupKeys.of(params.settings)
+    return None if keys is None else keys.groups
 
 
 TRAINING = PaperTraining((Groups,))

@@ -6,7 +6,7 @@ from zerodr.config.methods import TrainedMethod
 from zerodr.config.recipes import INIT
 from zerodr.config.stages import ChainStage
 from zerodr.errors import ConfigError
-from zerodr.papers.ddr.settings import AssembleStage, ModuleStage
+from zerodr.papers.ddr.settings import AssembleStage, ModuleKeys
 
 
 def check_recipe(bench: Bench, name: str, method: TrainedMethod) -> None:
@@ -20,8 +20,9 @@ def check_recipe(bench: Bench, name: str, method: TrainedMethod) -> None:
                 "was not trained with `rem`, there is no module to take",
                 "name a finetune stage with rem, of a shape other than full",
             )
-        if isinstance(settings, ModuleStage) and settings.rem is not None and settings.rem.go_on:
-            before = settings.after or [INIT, *chain][list(chain).index(stage)]
+        keys = ModuleKeys.of(settings)
+        if keys is not None and keys.rem.go_on:
+            before = settings.parents["after"] or [INIT, *chain][list(chain).index(stage)]
             if not _has_rem(possible[before]):
                 raise ConfigError(
                     f"{where}: rem.go_on", f"stage {before} was not trained with `rem`", "leave go_on out"
@@ -29,4 +30,5 @@ def check_recipe(bench: Bench, name: str, method: TrainedMethod) -> None:
 
 
 def _has_rem(stage: ChainStage | None) -> bool:
-    return isinstance(stage, ModuleStage) and stage.rem is not None and stage.rem.shape != "full"
+    keys = ModuleKeys.of(stage)
+    return keys is not None and keys.rem.shape != "full"

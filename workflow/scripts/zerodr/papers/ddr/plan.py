@@ -4,7 +4,7 @@ from typing import Any
 
 from zerodr.config.recipes import INIT
 from zerodr.papers.ddr.items import AdaptationItem, ParametersItem
-from zerodr.papers.ddr.settings import AssembleStage, ModuleStage, RemSettings
+from zerodr.papers.ddr.settings import AssembleStage, ModuleKeys, RemSettings
 from zerodr.plan.items import Reads, reads, target_steps
 from zerodr.plan.lines import Link, link_of
 from zerodr.plan.plan import Plan
@@ -18,8 +18,8 @@ RULES["assemble"] = Rule("papers.ddr.modular:assemble", "assemble", Need(8000, 0
 # ---- relevance modules -----------------------------------------------------------------------------------------
 def rem_of(plan: Plan, link: Link) -> RemSettings | None:
     """Settings of the relevance module that a stage trains; None: it trains all weights, or nothing."""
-    stage = plan.chains.find_stage(link)
-    return stage.rem if isinstance(stage, ModuleStage) else None
+    keys = ModuleKeys.of(plan.chains.find_stage(link))
+    return None if keys is None else keys.rem
 
 
 def domain_module(plan: Plan, link: Link) -> Link:

@@ -7,8 +7,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from zerodr.config.additions import StageKeys
 from zerodr.config.base import Settings
-from zerodr.config.stages import ChainStage, FinetuneStage, PaperSettings
+from zerodr.config.stages import ChainStage, PaperSettings
 
 Shape = Literal["lora", "pa", "both", "full"]
 Target = Literal["query", "key", "value", "output"]
@@ -70,16 +71,16 @@ class RemSettings(Settings):
         return 1.0 if self.alpha is None else self.alpha / self.rank
 
 
-class ModuleStage(FinetuneStage):
-    """A fine-tuning stage that may train a relevance module."""
+class ModuleKeys(StageKeys):
+    """Keys of a fine-tuning stage that trains a relevance module (DDR)."""
 
-    rem: RemSettings | None = None
+    rem: RemSettings
     """Trains a relevance module in the frozen model before (DDR). None: all weights."""
 
     @property
     def freezing(self) -> str | None:
         """`rem`, where there is a module."""
-        return super().freezing if self.rem is None or self.rem.shape == "full" else "rem"
+        return None if self.rem.shape == "full" else "rem"
 
 
 class AssembleStage(ChainStage):
@@ -110,4 +111,4 @@ class AssembleStage(ChainStage):
         return ("dam",)
 
 
-SETTINGS = PaperSettings(extensions=(ModuleStage,), stages={"assemble": AssembleStage})
+SETTINGS = PaperSettings(finetune=ModuleKeys, stages={"assemble": AssembleStage})

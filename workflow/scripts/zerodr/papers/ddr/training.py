@@ -9,7 +9,7 @@ from zerodr.config.params import FinetuneParams
 from zerodr.papers.ddr.folders import REM, source_of
 from zerodr.papers.ddr.folding import check_folding
 from zerodr.papers.ddr.modular import ModularEncoder
-from zerodr.papers.ddr.settings import ModuleStage, RemSettings
+from zerodr.papers.ddr.settings import ModuleKeys, RemSettings
 from zerodr.training.additions import Addition, PaperTraining, together
 
 
@@ -43,7 +43,8 @@ class RelevanceModule(Addition):
 
 
 def _rem(params: FinetuneParams) -> RemSettings | None:
-    return params.settings.rem if isinstance(params.settings, ModuleStage) else None
+    keys = ModuleKeys.of(params.settings)
+    return None if keys is None else keys.rem
 
 
 TRAINING = PaperTraining((RelevanceModule,))

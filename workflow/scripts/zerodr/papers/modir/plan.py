@@ -4,7 +4,7 @@ from typing import Any
 
 from zerodr.errors import ConfigError
 from zerodr.papers.modir.items import DomainsItem, NearestQueriesItem, ProjectionsItem
-from zerodr.papers.modir.settings import AdversarialStage
+from zerodr.papers.modir.settings import AdversarySettings, adversary_of
 from zerodr.plan import paths
 from zerodr.plan.items import Reads, reads, target_steps
 from zerodr.plan.lines import SCOPE, Link
@@ -32,10 +32,9 @@ add_targets(
 
 
 # ---- adversarial stages ----------------------------------------------------------------------------------------
-def adversarial(plan: Plan, link: Link) -> AdversarialStage | None:
-    """Return the settings of a stage that adapts to a target; None for other models."""
-    stage = plan.chains.find_stage(link)
-    return stage if isinstance(stage, AdversarialStage) and stage.adversary is not None else None
+def adversarial(plan: Plan, link: Link) -> AdversarySettings | None:
+    """Return how a stage adapts to a target; None for other models."""
+    return adversary_of(plan.chains.find_stage(link))
 
 
 @adds_inputs("finetune", "adversary")
@@ -45,11 +44,11 @@ def _target_collections(plan: Plan, link: Link) -> Files:
 
 @adds_params("finetune", "adversary")
 def _adaptation(plan: Plan, link: Link) -> Params:
-    stage, protocol = adversarial(plan, link), plan.chains.trained(link.method).protocol
-    assert stage is not None and stage.adversary is not None, f"{link.name} has no adversary"
+    adversary, protocol = adversarial(plan, link), plan.chains.trained(link.method).protocol
+    assert adversary is not None, f"{link.name} has no adversary"
     before = link._replace(stage=plan.chains.before(link).partition(".")[0])
     return {
-        "targets": _texts(plan, link.scope, protocol, stage.adversary.queries),
+        "targets": _texts(plan, link.scope, protocol, adversary.queries),
         "continue_classifier": adversarial(plan, before) is not None,
     }
 
@@ -80,7 +79,7 @@ def queries_seen(plan: Plan, name: str) -> set[str]:
     """List the queries of a target that its model learned from: values of adversary.queries."""
     chains, method = plan.chains, name.partition("@")[0]
     stages = [adversarial(plan, Link(method, at)) for at in chains.line(method, chains.last(name))]
-    seen = {stage.adversary.queries for stage in stages if stage is not None and stage.adversary is not None}
+    seen = {adversary.queries for adversary in stages if adversary is not None}
     start = chains.start_of_chain(method)
     return seen | (queries_seen(plan, "@".join(start)) if start is not None else set())
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from zerodr.config.additions import PaperKeys, StageKeys
 from zerodr.config.base import Settings
-from zerodr.config.params import FinetuneParams, JoinedTexts
-from zerodr.config.stages import FinetuneStage, PaperSettings
+from zerodr.config.stages import PaperSettings
+from zerodr.config.training import JoinedTexts
 
 OFFICIAL_CLAMP, OFFICIAL_RESTART, OFFICIAL_GRADIENT_NORM = 5.0, 100, 1.0
 MINIBATCH = 200
@@ -129,42 +130,32 @@ class TargetTexts(JoinedTexts):
     """Split whose queries are taken; None: the queries that no split judges, or none."""
 
 
-class AdversarialStage(FinetuneStage):
-    """A fine-tuning stage that may adapt to a target."""
+class AdversaryKeys(StageKeys):
+    """Keys of a fine-tuning stage that adapts to a target (MoDIR)."""
 
-    adversary: AdversarySettings | None = None
+    encoding: ClassVar = "adversary"  # texts of both domains are encoded together
+    adversary: AdversarySettings
     """Adapts the encoder to a target; needs scope: target."""
 
-    @model_validator(mode="after")
-    def _adapts(self) -> AdversarialStage:
-        if self.adversary is not None and self.scope == "shared":
+    def check(self, owner: Any) -> None:
+        """Refuse a stage without a target."""
+        if owner.scope == "shared":
             raise ValueError("adversary adapts to a target, which a shared stage does not have: set scope: target")
-        return self
-
-    @property
-    def encoding(self) -> list[str]:
-        """Texts of both domains are encoded together."""
-        return [*([] if self.adversary is None else ["adversary"]), *super().encoding]
 
 
-class TargetParams(FinetuneParams):
-    """Params of a fine-tuning stage that may adapt to a target (input `targets`)."""
+class TargetKeys(PaperKeys):
+    """Params of a stage that adapts to a target (input `targets`)."""
 
-    targets: dict[str, TargetTexts] = {}
+    targets: dict[str, TargetTexts]
     """How the target's collections are read, by name."""
     continue_classifier: bool = False
     """Go on with the parent's domain classifier."""
 
-    @model_validator(mode="after")
-    def _has_target(self) -> TargetParams:
-        if (adversary_of(self.settings) is None) != (not self.targets):
-            raise ValueError("adversary and targets go together, found one of them")
-        return self
-
 
 def adversary_of(stage: object) -> AdversarySettings | None:
     """How a stage adapts to a target; None: it does not."""
-    return stage.adversary if isinstance(stage, AdversarialStage) else None
+    keys = AdversaryKeys.of(stage)
+    return None if keys is None else keys.adversary
 
 
-SETTINGS = PaperSettings(extensions=(AdversarialStage, TargetParams))
+SETTINGS = PaperSettings(finetune=AdversaryKeys, finetune_params=TargetKeys)

@@ -15,7 +15,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.params import FinetuneParams
 from zerodr.errors import ConfigError
 from zerodr.papers.modir.objective import Adversary, EncodedDomains
-from zerodr.papers.modir.settings import AdversarySettings, TargetParams, adversary_of
+from zerodr.papers.modir.settings import AdversarySettings, TargetKeys, TargetTexts, adversary_of
 from zerodr.papers.modir.target_texts import DrawnTexts, TargetStream, check_size, draw_texts, read_target
 from zerodr.training.additions import Addition, PaperTraining, Prepared
 from zerodr.training.data.batches import Batch
@@ -113,8 +113,9 @@ class Adapting(Addition):
     @classmethod
     def asked(cls, stage: Stage, params: FinetuneParams) -> bool:
         """Return whether the settings have an adversary."""
-        named = params.targets if isinstance(params, TargetParams) else {}
-        folders = stage.folders("targets")
+        named, folders = _texts_of(params), stage.folders("targets")
+        if (adversary_of(params.settings) is None) != (not named):
+            raise ConfigError(stage.spec.name(), "adversary and targets go together, found one of them", "give both")
         if set(folders) != set(named):
             problem = f"input `targets` has {sorted(folders)}, params.targets names {sorted(named)}"
             raise ConfigError(stage.spec.name(), problem, "give the same collections")
@@ -125,9 +126,8 @@ class Adapting(Addition):
     def _texts(self) -> tuple[TargetStream, DrawnTexts]:
         """The order of the target's texts, and those that this stage takes; read once."""
         if self.target is None:
-            assert isinstance(self.params, TargetParams), "params of fine-tuning have targets"
             training, folders = self.params.settings.training, self.stage.folders("targets")
-            corpus = read_target(folders, self.params.targets, self.settings.queries)
+            corpus = read_target(folders, _texts_of(self.params), self.settings.queries)
             check_size(", ".join(folders), corpus.sizes, training.batch_queries)
             order = self.settings.in_file_order, self.settings.restart, training.accumulation
             stream = TargetStream(corpus.sizes, training.batch_queries, self.seed, *order)
@@ -163,11 +163,18 @@ class Adapting(Addition):
             self.params.schedule.first_step,
             training.accumulation,
         )
-        if isinstance(self.params, TargetParams) and self.params.continue_classifier:
+        keys = TargetKeys.of(self.params)
+        if keys is not None and keys.continue_classifier:
             adversary.go_on_from(self.stage.path("model"))
         rows = adversary.queue.rows
         self.facts["queue_mib"] = round(rows.numel() * rows.element_size() / 2**20)
         return Stack({RANKING: (1.0, objective), ADVERSARY: (1.0, adversary)})
+
+
+def _texts_of(params: FinetuneParams) -> dict[str, TargetTexts]:
+    """How the target's collections are read, by name."""
+    keys = TargetKeys.of(params)
+    return {} if keys is None else keys.targets
 
 
 TRAINING = PaperTraining((Adapting,))

@@ -26,13 +26,14 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import CORPUS_SCHEMA, ROW_GROUP, qrels_files, queries_file
 from zerodr.collections.memories import MemoryTexts, memory_of
 from zerodr.config.base import Settings, validate
+from zerodr.config.params import FinetuneParams
 from zerodr.errors import ArtifactError, CollectionError
 from zerodr.mining.batch import JUDGED, NAME, SCHEMA
 from zerodr.mining.negatives import choose, words_of
 from zerodr.papers.moma.folders import AUGMENTER, augmenter_of, copy_model
 from zerodr.papers.moma.grounding import banned_documents
 from zerodr.papers.moma.measure_attention import read_attention
-from zerodr.papers.moma.settings import AugmenterParams
+from zerodr.papers.moma.settings import AugmenterStage
 from zerodr.training.distributed.processes import check_gpus
 from zerodr.training.finetune import Task, fit
 from zerodr.training.jobs import run_work
@@ -40,6 +41,15 @@ from zerodr.training.jobs import run_work
 STATISTICS, SCORED = "statistics.json", "scored.parquet"
 AT_ONCE = 4096
 LABEL_SCORE = 0.0  # of the judged positive, which no attention was measured for and no loss reads
+
+
+class AugmenterParams(FinetuneParams):
+    """Params of rule train_augmenter."""
+
+    settings: AugmenterStage
+    """The training."""
+    parent_learned: bool
+    """The parent has an augmenter of its own; else the parent itself is the augmenter."""
 
 
 class MineMemoriesSettings(Settings):

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from zerodr.config.bench import Bench
-from zerodr.config.families import OF_T5, line_of
 from zerodr.config.files import known
 from zerodr.config.methods import Method, TrainedMethod
 from zerodr.config.registry import Collection
+from zerodr.config.starts import OF_T5, line_of
 from zerodr.config.training import InitSettings
 from zerodr.errors import ConfigError
-from zerodr.papers.moma.settings import SOURCE, TARGET, AugmentedSettings, InferenceSettings, MemoryStage
+from zerodr.papers.moma.settings import SOURCE, TARGET, InferenceSettings, MemoryStage, inference_of
 
 
 def check_recipe(bench: Bench, name: str, method: TrainedMethod) -> None:
@@ -40,15 +40,9 @@ def _check_family(where: str, name: str, methods: dict[str, Method]) -> None:
         raise ConfigError(where, problem, "start from a T5 with towers: tied")
 
 
-def inference_of(method: TrainedMethod) -> InferenceSettings:
-    """Memories that are plugged in when a recipe ranks."""
-    settings = method.settings
-    return settings.inference if isinstance(settings, AugmentedSettings) else InferenceSettings()
-
-
 def _check_memories(bench: Bench, name: str, method: TrainedMethod) -> None:
     """Memories exist; what follows augmented queries is augmented too; inference is for chains that end so."""
-    chain, inference = method.settings.chain, inference_of(method)
+    chain, inference = method.settings.chain, inference_of(method.settings)
     augmented = [isinstance(stage, MemoryStage) for stage in chain.values()]
     if augmented != sorted(augmented):
         first = list(chain)[augmented.index(True)]
@@ -100,7 +94,7 @@ def _check_named(bench: Bench, name: str, method: TrainedMethod) -> None:
     for stage, settings in _episodes(method).items():
         uses = {
             "memories": (settings.memory.memories, settings.memory.documents),
-            "inference.memories": plugged_in(inference_of(method), settings),
+            "inference.memories": plugged_in(inference_of(method.settings), settings),
         }
         for key, (asked, documents) in uses.items():
             if not {SOURCE, TARGET} & set(asked):
@@ -120,7 +114,7 @@ def check_row(bench: Bench, name: str, method: TrainedMethod) -> None:
         mixture(where, memory.memories, {SOURCE: source}, bench.collections, memory.documents)
     if method.last not in episodes:
         return
-    asked, documents = plugged_in(inference_of(method), episodes[method.last])
+    asked, documents = plugged_in(inference_of(method.settings), episodes[method.last])
     for row in bench.columns:
         if (row.name, row.evaluation_split) != (source, method.settings.source_split):
             where, roles = f"method {name}: memories of {row.name}", {SOURCE: source, TARGET: row.name}

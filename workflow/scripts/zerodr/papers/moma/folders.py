@@ -8,7 +8,7 @@ from zerodr.encoders.folder.checkpoint import all_model_files, copy_files
 from zerodr.encoders.folder.contract import CONTRACT, read_contract, write_model_json
 from zerodr.errors import ModelError
 from zerodr.papers.moma.fusion_encoder import FUSION, FusionContract, FusionEncoder, fusion_json
-from zerodr.papers.moma.settings import TARGET, Augmentation, AugmentedExport
+from zerodr.papers.moma.settings import TARGET, Augmentation, AugmentationKeys
 
 MEMORIES = """## Queries are augmented
 
@@ -72,7 +72,8 @@ def export(source: Path, target: Path, params: ExportParams) -> None:
 
 
 def _augmentation(params: ExportParams) -> Augmentation | None:
-    return params.augmentation if isinstance(params, AugmentedExport) else None
+    keys = AugmentationKeys.of(params)
+    return None if keys is None else keys.augmentation
 
 
 def copy_augmenter(source: Path, target: Path) -> None:

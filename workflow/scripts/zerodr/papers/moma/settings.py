@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import ClassVar, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
+from zerodr.config.additions import PaperKeys
 from zerodr.config.base import Settings
 from zerodr.config.index import IndexSettings
-from zerodr.config.params import ExportParams, FinetuneParams
-from zerodr.config.stages import FinetuneStage, LearningStage, PaperSettings, TrainedSettings
+from zerodr.config.stages import FinetuneStage, LearningStage, PaperSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 
 SOURCE, TARGET = "source", "target"
@@ -18,6 +18,7 @@ SOURCE, TARGET = "source", "target"
 class MemorySettings(Settings):
     """Source of augmentation documents, and how the main model reads them."""
 
+    later: ClassVar = ("search",)
     memories: tuple[str, ...] = Field((SOURCE,), min_length=1)
     """The mixture in training: `source`, or collections."""
     documents: int = Field(10, ge=1)
@@ -37,11 +38,6 @@ class MemorySettings(Settings):
     """Index for searches by the augmenter of a stage: for the stages after it, and when targets are ranked. The first
     stage is augmented by another recipe's model, exactly. None: exact."""
 
-    @model_serializer(mode="wrap")
-    def _without_search(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `search` out where it is not set, so that models made before it existed are the same."""
-        return {key: value for key, value in write(self).items() if key != "search" or value is not None}
-
     @model_validator(mode="after")
     def _possible(self) -> MemorySettings:
         refuse_twice(self.memories)
@@ -53,6 +49,7 @@ class MemorySettings(Settings):
 class AugmenterObjective(ObjectiveSettings):
     """The loss of an augmenter: one of the core's, or attention itself."""
 
+    first: ClassVar = ObjectiveSettings.first | {"student_temperature", "reduction", "labels"}
     name: Literal["pairwise_nll", "info_nce", "margin_mse", "kl", "adist"]  # type: ignore[assignment]
     """`adist` learns the attention over the retrieved documents."""
     student_temperature: float = Field(1.0, gt=0)
@@ -136,24 +133,11 @@ def refuse_twice(memories: tuple[str, ...]) -> None:
         raise ValueError(f"memory {again[0]} stands twice: name it once")
 
 
-def refuse_options(stage: dict[str, object]) -> None:
-    """A stage with memories takes no other addition.
-
-    Args:
-        stage: additions by name.
-
-    Raises:
-        ValueError: one is there.
-    """
-    given = [name for name, value in stage.items() if value is not None]
-    if given:
-        raise ValueError(f"{given[0]} does not go with a moma stage, whose queries are fused: leave it out")
-
-
 class MemoryStage(FinetuneStage):
     """One stage of a chain that trains a model whose queries are augmented, then what augments them (MoMA)."""
 
     trains = ("bi_encoder",)
+    extended_by: ClassVar = ""
 
     kind: Literal["moma"]  # type: ignore[assignment]
     """Learns from the source's judgements and from memories."""
@@ -164,8 +148,8 @@ class MemoryStage(FinetuneStage):
 
     @model_validator(mode="after")
     def _fused(self) -> MemoryStage:
-        others = [name for name in type(self).model_fields if name not in MemoryStage.model_fields]
-        refuse_options({name: getattr(self, name) for name in (*others, "teacher")})
+        if self.teacher is not None:
+            raise ValueError("teacher does not go with a moma stage, whose queries are fused: leave it out")
         if self.memory.search is not None and self.augmenter.init is not None:
             raise ValueError("memory.search is for a stage's own augmenter, but augmenter.init names one: leave it out")
         if self.augmenter.mode == "learned" and self.augmenter.selected > self.memory.documents:
@@ -190,17 +174,23 @@ class MemoryStage(FinetuneStage):
         return super().trainings | ({} if training is None else {"augmenter.training": training})
 
 
-class AugmentedSettings(TrainedSettings):
-    """A trained method whose queries may be augmented."""
+class InferenceKeys(PaperKeys):
+    """Keys of a trained method whose queries are augmented (MoMA)."""
 
-    inference: InferenceSettings = InferenceSettings()
-    """Memories of a chain that ends with a moma stage, when it ranks."""
+    inference: InferenceSettings
+    """Memories of a chain that ends with a moma stage, when it ranks. None: as in training."""
 
 
-class MemoryParams(FinetuneParams):
-    """Params of a fine-tuning stage whose queries may be augmented (inputs `rankings`, `memories`)."""
+def inference_of(settings: object) -> InferenceSettings:
+    """Memories that are plugged in when a trained method ranks, by its settings."""
+    keys = InferenceKeys.of(settings)
+    return InferenceSettings() if keys is None else keys.inference
 
-    joins: dict[str, str | None] = {}
+
+class MemoryKeys(PaperKeys):
+    """Params of a stage whose queries are augmented (inputs `rankings`, `memories`)."""
+
+    joins: dict[str, str | None]
     """Text that joins title and text, by memory. None: text alone."""
 
 
@@ -209,15 +199,6 @@ class AugmenterStage(LearningStage):
 
     objective: AugmenterObjective
     """The loss."""
-
-
-class AugmenterParams(FinetuneParams):
-    """Params of rule train_augmenter."""
-
-    settings: AugmenterStage
-    """The training."""
-    parent_learned: bool
-    """The parent has an augmenter of its own; else the parent itself is the augmenter."""
 
 
 class Augmentation(Settings):
@@ -233,11 +214,16 @@ class Augmentation(Settings):
     """A query is not augmented with itself."""
 
 
-class AugmentedExport(ExportParams):
-    """Params of rule export_model, of a model whose queries may be augmented."""
+class AugmentationKeys(PaperKeys):
+    """Params of an export of a model whose queries are augmented."""
 
-    augmentation: Augmentation | None = None
-    """Augmentation of its queries in search. None: they are plain."""
+    augmentation: Augmentation
+    """Augmentation of its queries in search."""
 
 
-SETTINGS = PaperSettings(extensions=(AugmentedSettings, MemoryParams, AugmentedExport), stages={"moma": MemoryStage})
+SETTINGS = PaperSettings(
+    method=InferenceKeys,
+    finetune_params=MemoryKeys,
+    export_params=AugmentationKeys,
+    stages={"moma": MemoryStage},
+)

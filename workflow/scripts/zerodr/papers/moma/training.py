@@ -15,7 +15,7 @@ from zerodr.errors import ConfigError
 from zerodr.papers.moma.fusion_encoder import FusionContract, FusionEncoder, Grounded
 from zerodr.papers.moma.grounding import Grounding, ground
 from zerodr.papers.moma.losses import attention_distillation
-from zerodr.papers.moma.settings import AugmenterObjective, MemoryParams, MemorySettings, MemoryStage
+from zerodr.papers.moma.settings import AugmenterObjective, MemoryKeys, MemorySettings, MemoryStage
 from zerodr.training.additions import Addition, PaperTraining, together
 from zerodr.training.data.examples import Examples
 from zerodr.training.data.grouping import WASTE, length_groups
@@ -81,7 +81,8 @@ class FusedQueries(Addition):
 
 
 def _joins(params: FinetuneParams) -> dict[str, str | None]:
-    return params.joins if isinstance(params, MemoryParams) else {}
+    keys = MemoryKeys.of(params)
+    return {} if keys is None else keys.joins
 
 
 @dataclass

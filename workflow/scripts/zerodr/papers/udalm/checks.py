@@ -1,8 +1,8 @@
 """Check that models of stages with masked words can predict them."""
 
 from zerodr.config.bench import Bench
-from zerodr.config.families import comes_from_t5, encoder_of
 from zerodr.config.methods import TrainedMethod
+from zerodr.config.starts import comes_from_t5, encoder_of
 from zerodr.config.training import InitSettings
 from zerodr.errors import ConfigError
 from zerodr.papers.udalm.settings import KEY, words_of

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
+from zerodr.config.additions import PaperKeys, StageKeys
 from zerodr.config.base import Settings
-from zerodr.config.params import FinetuneParams
 from zerodr.config.pretraining import PretrainSettings
-from zerodr.config.stages import FinetuneStage, PaperSettings
+from zerodr.config.stages import PaperSettings
 from zerodr.config.training import TrainingSettings
 
 KEY = "masked_words"
@@ -52,52 +52,46 @@ class MaskedWordsSettings(Settings):
         return texts / (texts + training.batch_queries) if self.weight is None else self.weight
 
 
-class WordStage(FinetuneStage):
-    """A fine-tuning stage that may learn masked words in the same steps."""
+class WordKeys(StageKeys):
+    """Keys of a fine-tuning stage that learns masked words in the same steps (UDALM)."""
 
-    masked_words: MaskedWordsSettings | None = None
+    further: ClassVar = KEY
+    masked_words: MaskedWordsSettings
     """Predict masked words of unlabelled documents in the same steps. None: the stage's loss alone."""
 
-    @model_validator(mode="after")
-    def _joins(self) -> WordStage:
-        words, training = self.masked_words, self.training
-        if words is None:
-            return self
-        if "target" in words.corpora and self.scope == "shared":
+    def check(self, owner: Any) -> None:
+        """Refuse a target where there is none, frozen weights, and documents that micro-batches can't share."""
+        words, training = self.masked_words, owner.training
+        if "target" in words.corpora and owner.scope == "shared":
             raise ValueError(f"{KEY}.corpora names the target, which a shared stage does not have: set scope: target")
-        if self.freezing is not None:
+        if owner.freezing is not None:
             raise ValueError(
-                f"{KEY} teaches the weights that {self.freezing} leaves frozen: learn masked words in a stage of kind "
-                f"pretrain before, or leave one of {KEY} and {self.freezing} out"
+                f"{KEY} teaches the weights that {owner.freezing} leaves frozen: learn masked words in a stage of kind "
+                f"pretrain before, or leave one of {KEY} and {owner.freezing} out"
             )
         if words.texts_of(training) % training.accumulation:
             raise ValueError(
                 f"{KEY}.texts {words.texts_of(training)} can't be shared equally by training.accumulation "
                 f"{training.accumulation} micro-batches: make it a multiple"
             )
-        return self
 
     @property
     def unlabelled(self) -> tuple[str, ...]:
         """Corpora of masked words."""
-        return (*super().unlabelled, *(() if self.masked_words is None else self.masked_words.corpora))
-
-    @property
-    def further(self) -> str | None:
-        """`masked_words`, where there are some."""
-        return super().further if self.masked_words is None else KEY
+        return self.masked_words.corpora
 
 
-class WordParams(FinetuneParams):
-    """Params of a fine-tuning stage that may learn masked words (input `corpora`)."""
+class GatedKeys(PaperKeys):
+    """Params of a stage that learns masked words (input `corpora`)."""
 
-    left_out: tuple[str, ...] = ()
+    left_out: tuple[str, ...]
     """Gated collections that masked_words asks for and that are not available."""
 
 
 def words_of(stage: object) -> MaskedWordsSettings | None:
     """Give the masked words of a stage; None: it has none."""
-    return stage.masked_words if isinstance(stage, WordStage) else None
+    keys = WordKeys.of(stage)
+    return None if keys is None else keys.masked_words
 
 
-SETTINGS = PaperSettings(extensions=(WordStage, WordParams))
+SETTINGS = PaperSettings(finetune=WordKeys, finetune_params=GatedKeys)

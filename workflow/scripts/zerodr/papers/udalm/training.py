@@ -23,7 +23,7 @@ from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.pretraining.additions import NO_HEAD, PREDICTION, load_additions, write_additions
 from zerodr.encoders.pretraining.condenser import HeadedEncoder
 from zerodr.errors import ConfigError
-from zerodr.papers.udalm.settings import KEY, MaskedWordsSettings, WordParams, words_of
+from zerodr.papers.udalm.settings import KEY, GatedKeys, MaskedWordsSettings, words_of
 from zerodr.training.additions import Addition, PaperTraining, Prepared, together
 from zerodr.training.data.grouping import WASTE
 from zerodr.training.distributed.processes import Group
@@ -214,8 +214,8 @@ class MaskedWords(Addition):
 
     def prepare(self) -> None:
         """Write the documents into one file."""
-        assert isinstance(self.params, WordParams), "as of all fine-tuning"
-        warn_of_gated(self.stage.spec.name(), self.params.left_out)
+        keys = GatedKeys.of(self.params)
+        warn_of_gated(self.stage.spec.name(), () if keys is None else keys.left_out)
         folders = [path.parent for path in self.stage.paths("corpora")]
         read = partial(whole_documents, folders, self.stage.path("model"), self.params.title_join)
         self.stage.note(left_out=store_passages(self.stage.state, read))

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
-from zerodr.config.params import JoinedTexts
+from zerodr.config.training import JoinedTexts
 from zerodr.encoders.cross_encoder.network import CrossEncoder
 from zerodr.encoders.cross_encoder.scorer import Scorer
 from zerodr.encoders.inference.malloc import keep_freed_memory

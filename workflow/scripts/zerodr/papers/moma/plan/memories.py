@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from zerodr.config.recipes import INIT
 from zerodr.papers.moma.checks import mixture, plugged_in
-from zerodr.papers.moma.settings import SOURCE, TARGET, AugmentedSettings, InferenceSettings, MemoryStage
+from zerodr.papers.moma.settings import SOURCE, TARGET, InferenceSettings, MemoryStage, inference_of
 from zerodr.plan import paths
 from zerodr.plan.dense import embedding
 from zerodr.plan.lines import Link, link_of
@@ -93,7 +93,7 @@ def _embeddings(plan: Plan, link: Link, collection: str, content: str) -> str:
 
 def inference(plan: Plan, method: str) -> InferenceSettings:
     """Memories that are plugged in when a method ranks."""
-    return plan.bench.settings(method, AugmentedSettings).inference
+    return inference_of(plan.chains.trained(method))
 
 
 # ---- mixtures --------------------------------------------------------------------------------------------------
