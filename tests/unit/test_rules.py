@@ -15,6 +15,7 @@ from typing import Any, get_args
 import pytest
 from tests.unit.house_helpers import LIBRARY, name_of, trees
 
+from zerodr.config.additions import added_to
 from zerodr.config.load import load_bench
 from zerodr.config.trained import STAGE_KINDS, STAGES
 from zerodr.plan import Plan
@@ -102,7 +103,8 @@ def test_rules_that_share_a_function_share_its_version():
 
 def test_every_addition_of_a_paper_has_a_version(plan):
     data = {"units", "clusters"}  # made by rules of their own, which have versions
-    added = {key for kind in STAGES.values() for key in kind.added} - data
+    papers = [keys for kind in STAGES.values() for keys in added_to(kind.extended_by).values()]
+    added = {key for keys in papers for key in keys.model_fields} - data
     assert added <= set(ADDITIONS)
 
 
@@ -115,7 +117,7 @@ def test_a_changed_addition_reruns_its_trainings_and_nothing_else(plan, key, mon
     uses = {
         place
         for place, stage in trainings(plan).items()
-        if (stage.objective.name == name if section else getattr(stage, key, None) is not None)
+        if (stage.objective.name == name if section else stage.by_key().get(key) is not None)
     }
     assert {place for place, text in before.items() if after[place] != text} == uses
     assert uses or key in ("objective.adist",), "no recipe uses it"  # of MoMA's second model
