@@ -263,9 +263,9 @@ def test_the_faster_attention_is_taken_for_each_arithmetic(monkeypatch, dtype):
 
 def test_probes_leave_random_numbers_and_the_model_as_they_are(folder):
     """Both probes run in earnest, and write what they saw."""
-    model = BertModel(BertConfig(**WIDE))
+    model, dtypes = BertModel(BertConfig(**WIDE)), (torch.float32, torch.bfloat16)
     state, weights = torch.get_rng_state(), {name: p.clone() for name, p in model.named_parameters()}
-    for dtype in (torch.float32, torch.bfloat16):
+    for dtype in dtypes:
         packed.why_not(model, dtype)
     speed.compare(256, 256)
     assert torch.equal(state, torch.get_rng_state())
@@ -273,10 +273,10 @@ def test_probes_leave_random_numbers_and_the_model_as_they_are(folder):
     assert model.config.num_hidden_layers == 2
     if speed.why_not_fast() is None:
         seen = {json.loads(path.read_text())["choice"] for path in folder.glob("*.json")}
-        assert seen == {
-            *("attention fp32 4x64", "attention bf16 4x64", "linear 256x256"),
-            *("forward fp32 256x512x4 gelu", "forward bf16 256x512x4 gelu"),
-        }
+        able = [packed.NAMES[dtype] for dtype in dtypes if packed._missing_operator(dtype) is None]
+        assert "fp32" in able, "oneDNN multiplies bf16 on some processors only"
+        compared = {f"{kind} 256x512x4 gelu" for kind in (f"forward {name}" for name in able)}
+        assert seen == {"linear 256x256", *compared, *(f"attention {name} 4x64" for name in able)}
 
 
 def test_bf16_gives_way_where_the_processor_is_slower_in_it(monkeypatch, caplog):

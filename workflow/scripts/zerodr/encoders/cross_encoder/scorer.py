@@ -10,6 +10,7 @@ from torch import Tensor
 from zerodr.encoders.cross_encoder.network import CrossEncoder
 from zerodr.encoders.cross_encoder.pairs import PairTokens
 from zerodr.encoders.inference.packed import PackedBert, why_not
+from zerodr.encoders.inference.processor import usable_precision
 from zerodr.encoders.network.moving import features_on, to_host
 from zerodr.encoders.network.towers import DTYPES
 
@@ -21,7 +22,7 @@ class Scorer:
     """Score batches of pairs, without gradients.
 
     Args:
-        model: the cross-encoder with its arithmetic.
+        model: the cross-encoder with its arithmetic; without bf16 instructions it becomes fp32.
         device: `cpu`, `cuda`, ...
         packed: on the CPU, use the packed forward pass where it is available.
 
@@ -32,6 +33,7 @@ class Scorer:
 
     def __init__(self, model: CrossEncoder, device: str, packed: bool = True) -> None:
         self.model, self.device, self.max_tokens = model.to(device).eval(), device, model.contract.max_tokens
+        model.precision = usable_precision(model.precision, device)
         network, dtype = model.network, DTYPES[model.precision]
         reason = why_not(network.bert if type(network).__name__ == BERT else network, dtype, device, packed)
         self.body = None if reason else PackedBert(network.bert, dtype)

@@ -19,6 +19,7 @@ from zerodr.encoders.folder.additions import insert_modules
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, Side, read_contract
 from zerodr.encoders.inference.bert_weights import read_bert
 from zerodr.encoders.inference.packed import PackedBert, why_not, why_not_of
+from zerodr.encoders.inference.processor import usable_precision
 from zerodr.encoders.inference.token_store import TokenStore, call_facts
 from zerodr.encoders.network.loading import short
 from zerodr.encoders.network.moving import on_device, to_host
@@ -145,7 +146,8 @@ def load_encoder(
 
     Args:
         folder: holds zerodr.json and the files of transformers.
-        precision: arithmetic of the transformer; pooling and projections are float32.
+        precision: arithmetic of the transformer; pooling and projections are float32. A processor without bf16
+            instructions computes in fp32 instead.
         device: `cpu`, `cuda`, ...; None selects the GPU when there is one.
         packed: on the CPU, use the packed forward pass where it is available.
         side: required for separate towers; without effect where one tower serves both sides.
@@ -162,6 +164,7 @@ def load_encoder(
         folder = folder / side
         contract = read_contract(folder)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    precision = usable_precision(precision, device)
     tokenizer = load_tokenizer(folder)
     if packed and device == "cpu" and contract.modules is None:
         bert = read_bert(folder)

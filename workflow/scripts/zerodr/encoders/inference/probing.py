@@ -13,13 +13,11 @@ import contextlib
 import json
 import logging
 import os
-import platform
 import statistics
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +25,7 @@ import torch
 
 from zerodr.artifacts.choices import Taken, current
 from zerodr.artifacts.digest import object_digest
+from zerodr.encoders.inference.processor import processor
 
 log = logging.getLogger("zerodr")
 CLEARLY = 1.15  # times that the other way must be faster
@@ -34,7 +33,6 @@ ROUNDS = ((7, 7), (15, 13), (31, 23))  # rounds so far, and how many must agree;
 SAMPLE_S = 0.008  # processor time of one round of the usual way, in as many calls as that takes
 THREADS = 1
 FOLDER = "zerodr/kernels"  # below the user's cache folder
-CPUINFO = Path("/proc/cpuinfo")
 Ways = tuple[Callable[[], Any], Callable[[], Any]]
 Rounds = list[tuple[float, float]]
 clock = time.thread_time
@@ -181,15 +179,3 @@ def one_thread() -> Iterator[None]:
 def cache_folder() -> Path:
     """Folder of choices: below XDG_CACHE_HOME, or the user's .cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / FOLDER
-
-
-@cache
-def processor() -> str:
-    """Name of the processor, with a digest of its abilities: virtual machines often hide its model."""
-    try:
-        lines = [line.split(":", 1) for line in CPUINFO.read_text().splitlines() if ":" in line]
-    except OSError:
-        return platform.processor()
-    facts = {name.strip(): value.strip() for name, value in reversed(lines)}
-    flags = " ".join(sorted(facts.get("flags", facts.get("Features", "")).split()))
-    return f"{facts.get('model name', platform.machine())} {object_digest(flags)[:8]}"

@@ -1,0 +1,61 @@
+"""Read what the processor can do, and choose an arithmetic that it has instructions for."""
+
+import logging
+import os
+import platform
+from functools import cache
+from pathlib import Path
+
+from zerodr.artifacts.digest import object_digest
+from zerodr.encoders.network.towers import Precision
+
+log = logging.getLogger("zerodr")
+CPUINFO = Path("/proc/cpuinfo")
+HIDING = "ONEDNN_MAX_CPU_ISA"  # oneDNN's limit; below AVX-512 it leaves no bf16 instructions
+WIDE = ("avx512", "amx", "avx10")
+BF16 = ("avx512_bf16", "amx_bf16", "bf16")  # Intel and AMD, Intel, Arm
+NARROW = ("SSE41", "AVX2")  # values of HIDING, and their longer forms, that leave no wide registers
+
+
+@cache
+def processor() -> str:
+    """Name of the processor, with a digest of its abilities: virtual machines often hide its model."""
+    facts = _cpuinfo()
+    if not facts:
+        return platform.processor()
+    flags = " ".join(sorted(facts.get("flags", facts.get("Features", "")).split()))
+    return f"{facts.get('model name', platform.machine())} {object_digest(flags)[:8]}"
+
+
+def _cpuinfo() -> dict[str, str]:
+    """Read the facts of the first core; empty where the system has no such file."""
+    try:
+        lines = [line.split(":", 1) for line in CPUINFO.read_text().splitlines() if ":" in line]
+    except OSError:
+        return {}
+    return {name.strip(): value.strip() for name, value in reversed(lines)}
+
+
+@cache
+def flags() -> frozenset[str]:
+    """Instruction sets of the processor that oneDNN may use."""
+    facts = _cpuinfo()
+    found = facts.get("flags", facts.get("Features", "")).split()
+    hidden = WIDE if os.environ.get(HIDING, "").upper().startswith(NARROW) else ()
+    return frozenset(flag for flag in found if not flag.startswith(hidden))
+
+
+def usable_precision(precision: Precision, device: str) -> Precision:
+    """Return the arithmetic of a forward pass: fp32 in place of bf16 on a processor without instructions for bf16.
+
+    Without them bf16 is emulated, at a fifth of fp32's speed (`benchmarks/kernels.md`).
+    """
+    if device != "cpu" or precision != "bf16" or not flags().isdisjoint(BF16):
+        return precision
+    _warn_once()
+    return "fp32"
+
+
+@cache
+def _warn_once() -> None:
+    log.warning("fp32 in place of bf16: this processor has no instructions for bf16 (one of %s)", ", ".join(BF16))
