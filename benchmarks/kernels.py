@@ -88,8 +88,8 @@ def profile_parts() -> None:
     from torch.profiler import profile
     from transformers import AutoModel
 
-    from zerodr.encoders.inference.malloc import keep_freed_memory
     from zerodr.encoders.inference.packed import PackedBert
+    from zerodr.encoders.inference.processor import keep_freed_memory
 
     keep_freed_memory()
     torch.set_num_threads(1)

@@ -19,9 +19,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from zerodr.encoders.cross_encoder.initial import FAMILIES, pair_from_checkpoint
-from zerodr.encoders.cross_encoder.network import CROSS_CONTRACT, CrossEncoder
-from zerodr.encoders.cross_encoder.pairs import bare_ids, pad_pairs, pair_lengths, pair_template
-from zerodr.encoders.cross_encoder.scorer import Scorer
+from zerodr.encoders.cross_encoder.network import CROSS_CONTRACT, CrossEncoder, Scorer
+from zerodr.encoders.cross_encoder.pair_model import bare_ids, pad_pairs, pair_lengths, pair_template
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import ModelError
 

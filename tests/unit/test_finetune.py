@@ -34,8 +34,7 @@ from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, MachineError, ModelError, NonFiniteLoss
 from zerodr.training.distributed import worker
-from zerodr.training.distributed.processes import SPARE_OUTCOME
-from zerodr.training.distributed.termination import RETRY
+from zerodr.training.distributed.processes import RETRY, SPARE_OUTCOME
 from zerodr.training.loop import speed
 from zerodr.training.loop.checkpoint import checkpoints
 from zerodr.training.loop.speed import why_not_fast

@@ -17,7 +17,7 @@ from zerodr.artifacts import choices
 from zerodr.artifacts.choices import current, job_choices
 from zerodr.config.kernels import check_pins, pinned
 from zerodr.config.settings import Config
-from zerodr.encoders.inference import attention, packed, probing
+from zerodr.encoders.inference import packed, probing
 from zerodr.encoders.inference.probing import USUAL, Choice, choose, measure
 from zerodr.training.loop import speed
 
@@ -175,7 +175,7 @@ def test_pins_win_and_are_recorded(tmp_path):
     with job_choices(tmp_path, {"kernels": pins}) as job:
         assert choose("linear", "1x1", LINEAR, unwanted).other
         assert not choose("linear", "1x10", LINEAR, unwanted).other
-        assert attention.choose_way(12, 32, torch.float32) == "plain"
+        assert packed.choose_way(12, 32, torch.float32) == "plain"
         assert {taken["by"] for taken in job.facts().values()} == {"pin"} and len(job.facts()) == 3
     assert pinned(pins, "attention bf16 12x32") is None
 
@@ -252,13 +252,13 @@ def test_a_forward_pass_that_is_slower_is_not_taken(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_faster_attention_is_taken_for_each_arithmetic(monkeypatch, dtype):
-    name, usual, other = attention.USUAL[dtype]
+    name, usual, other = packed.USUAL[dtype]
     seen: list[tuple] = []
     for taken in (False, True):
-        monkeypatch.setattr(attention, "choose", lambda *given, taken=taken: (seen.append(given), Choice(taken))[1])
-        assert attention.choose_way(4, 64, dtype) == (other if taken else usual)
+        monkeypatch.setattr(packed, "choose", lambda *given, taken=taken: (seen.append(given), Choice(taken))[1])
+        assert packed.choose_way(4, 64, dtype) == (other if taken else usual)
     assert seen[0][:3] == ("attention", f"{name} 4x64", (usual, other))
-    assert attention.choose_way(4, 8, dtype) == usual and len(seen) == 2, "narrow models take no time"
+    assert packed.choose_way(4, 8, dtype) == usual and len(seen) == 2, "narrow models take no time"
 
 
 def test_probes_leave_random_numbers_and_the_model_as_they_are(folder):

@@ -18,7 +18,7 @@ from zerodr.training.kinds import Kind
 from zerodr.training.loop.engine import Batches
 from zerodr.training.loop.gradcache import Forward
 from zerodr.training.objectives.base import Objective
-from zerodr.training.optimization.schedules import Schedule
+from zerodr.training.optimizers import Schedule
 
 
 class Prepared(NamedTuple):

@@ -31,8 +31,7 @@ from zerodr.training.loop.compiling import compile_layers
 from zerodr.training.loop.engine import Batches, Engine, Run
 from zerodr.training.loop.speed import arithmetic, set_dropout, speed_up
 from zerodr.training.objectives.ranking import make_objective
-from zerodr.training.optimization.optimizers import load_moments, make_optimizer, moments, moments_fit
-from zerodr.training.optimization.schedules import schedule
+from zerodr.training.optimizers import load_moments, make_optimizer, moments, moments_fit, schedule
 
 log = logging.getLogger("zerodr")
 MOMENTS = Path("optimizer") / "moments.safetensors"

@@ -1,8 +1,15 @@
-"""Read what the processor can do, and choose an arithmetic that it has instructions for."""
+"""Read what the processor can do, choose an arithmetic that it has instructions for, and keep freed memory.
 
+glibc returns every freed block above 128 KiB to the kernel; a batch then costs thousands of page faults. Call
+`keep_freed_memory` once, before the first large allocation. Without glibc it does nothing and returns False.
+"""
+
+import ctypes
 import logging
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -15,6 +22,10 @@ HIDING = "ONEDNN_MAX_CPU_ISA"  # oneDNN's limit; below AVX-512 it leaves no bf16
 WIDE = ("avx512", "amx", "avx10")
 BF16 = ("avx512_bf16", "amx_bf16", "bf16")  # Intel and AMD, Intel, Arm
 NARROW = ("SSE41", "AVX2")  # values of HIDING, and their longer forms, that leave no wide registers
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # names and numbers of <malloc.h>
+THRESHOLD_BYTES = 1 << 30
+PAD_BYTES = 16 << 20
+LASTING_BYTES = 64 << 10
 
 
 @cache
@@ -59,3 +70,30 @@ def usable_precision(precision: Precision, device: str) -> Precision:
 @cache
 def _warn_once() -> None:
     log.warning("fp32 in place of bf16: this processor has no instructions for bf16 (one of %s)", ", ".join(BF16))
+
+
+def keep_freed_memory() -> bool:
+    """Return True when glibc accepted all three settings; False on another C library or a glibc that refuses one."""
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    library = ctypes.CDLL(None)
+    options = ((M_MMAP_THRESHOLD, THRESHOLD_BYTES), (M_TRIM_THRESHOLD, THRESHOLD_BYTES), (M_TOP_PAD, PAD_BYTES))
+    return all([library.mallopt(key, value) == 1 for key, value in options])
+
+
+@contextmanager
+def lasting_blocks() -> Iterator[None]:
+    """Give blocks of 64 KiB and more that the heap has no room for pages of their own.
+
+    Blocks that stay, such as an optimizer's moments, would else make the heap grow behind freed ones, which then can't
+    be joined: trainings held up to 1 GB more than they used (`benchmarks/feed.md`).
+    """
+    if platform.libc_ver()[0] != "glibc":
+        yield
+        return
+    library = ctypes.CDLL(None)
+    library.mallopt(M_MMAP_THRESHOLD, LASTING_BYTES)
+    try:
+        yield
+    finally:
+        library.mallopt(M_MMAP_THRESHOLD, THRESHOLD_BYTES)

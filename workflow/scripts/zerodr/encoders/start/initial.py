@@ -19,8 +19,7 @@ from zerodr.encoders.network.towers import Tower, check_vocabulary, load_transfo
 from zerodr.encoders.network.trainable import SHARED, BiEncoder, parameter_count
 from zerodr.encoders.pretraining.additions import carry_additions
 from zerodr.encoders.start.importing import check_model, resolve, start_folder
-from zerodr.encoders.start.scratch import POSITIONS, random_transformer
-from zerodr.encoders.start.vocabulary import corpus_texts, one_end, train_tokenizer
+from zerodr.encoders.start.scratch import POSITIONS, corpus_texts, one_end, random_transformer, train_tokenizer
 from zerodr.errors import ModelError
 
 log = logging.getLogger("zerodr")

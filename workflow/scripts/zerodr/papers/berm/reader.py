@@ -22,9 +22,8 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids
 from zerodr.config.base import validate
 from zerodr.config.params import SourceTexts
-from zerodr.encoders.cross_encoder.pair_model import PairContract, PairModel
-from zerodr.encoders.cross_encoder.pairs import BARE_CALL, PairTokens, pair_lengths
-from zerodr.encoders.inference.malloc import keep_freed_memory
+from zerodr.encoders.cross_encoder.pair_model import BARE_CALL, PairContract, PairModel, PairTokens, pair_lengths
+from zerodr.encoders.inference.processor import keep_freed_memory
 from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.encoders.network.moving import Features, features_on
 from zerodr.encoders.network.tokenizing import BARE, TOKENIZING

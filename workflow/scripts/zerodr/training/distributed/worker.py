@@ -22,9 +22,7 @@ from zerodr.artifacts.processes import die_with_parent
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage, StageSpec
 from zerodr.errors import ZerodrError
-from zerodr.training.distributed.nodes import rendezvous
-from zerodr.training.distributed.processes import OUTCOME, SPARE_OUTCOME
-from zerodr.training.distributed.termination import RETRY, Preempted
+from zerodr.training.distributed.processes import OUTCOME, RETRY, SPARE_OUTCOME, Preempted, rendezvous
 
 log = logging.getLogger("zerodr")
 

@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 
 from zerodr.errors import ArtifactError
 from zerodr.training.objectives.base import Objective
-from zerodr.training.optimization.optimizers import load_moments, moments
+from zerodr.training.optimizers import load_moments, moments
 
 PREFIX, WRITING = "checkpoint-", ".checkpoint.writing"
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from zerodr.encoders.inference.malloc import keep_freed_memory
 from zerodr.encoders.inference.probing import USUAL, Choice, choose
+from zerodr.encoders.inference.processor import keep_freed_memory
 from zerodr.encoders.network.towers import Precision
 from zerodr.training.distributed.processes import Group
 

@@ -18,9 +18,9 @@ import torch
 
 from zerodr.artifacts.progress import Progress, log_waiting
 from zerodr.artifacts.record import write_json
-from zerodr.encoders.cross_encoder.pairs import PairTokens
-from zerodr.encoders.cross_encoder.scorer import Scorer
-from zerodr.encoders.inference.parallel import encode_batches
+from zerodr.encoders.cross_encoder.network import Scorer
+from zerodr.encoders.cross_encoder.pair_model import PairTokens
+from zerodr.encoders.inference.encoder import encode_batches
 from zerodr.errors import NonFiniteScore
 from zerodr.training.data.examples import Examples
 from zerodr.training.data.grouping import WASTE, length_groups

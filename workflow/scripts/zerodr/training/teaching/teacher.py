@@ -11,9 +11,8 @@ from pydantic import Field
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
 from zerodr.config.training import JoinedTexts
-from zerodr.encoders.cross_encoder.network import CrossEncoder
-from zerodr.encoders.cross_encoder.scorer import Scorer
-from zerodr.encoders.inference.malloc import keep_freed_memory
+from zerodr.encoders.cross_encoder.network import CrossEncoder, Scorer
+from zerodr.encoders.inference.processor import keep_freed_memory
 from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.errors import ArtifactError
 from zerodr.training.data.examples import MINED, SCORED, load_examples
