@@ -30,7 +30,7 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from zerodr.config.load import mirrors_of  # noqa: E402
-from zerodr.encoders.inference.encoder import DTYPES, Encoder, load_encoder  # noqa: E402
+from zerodr.encoders.inference.encoder import DTYPES, Encoder, encode_batches, load_encoder  # noqa: E402
 from zerodr.encoders.inference.packed import linear, pack  # noqa: E402
 from zerodr.encoders.inference.processor import keep_freed_memory  # noqa: E402
 from zerodr.encoders.start.importing import ImportSettings, copy_model, resolve  # noqa: E402

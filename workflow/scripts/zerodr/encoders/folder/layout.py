@@ -17,8 +17,9 @@ from zerodr.encoders.folder.contract import (
     write_contract,
     write_model_json,
 )
+from zerodr.encoders.network.families import T5_FAMILY
 from zerodr.encoders.network.heads import kind_of_projection, save_projection
-from zerodr.encoders.network.loading import T5_FAMILY, quiet
+from zerodr.encoders.network.loading import quiet
 from zerodr.encoders.network.towers import Tower
 from zerodr.errors import ModelError
 

@@ -51,9 +51,9 @@ def _cpuinfo() -> dict[str, str]:
 def flags() -> frozenset[str]:
     """Instruction sets of the processor that oneDNN may use."""
     facts = _cpuinfo()
-    found = facts.get("flags", facts.get("Features", "")).split()
+    listed = facts.get("flags", facts.get("Features", "")).split()
     hidden = WIDE if os.environ.get(HIDING, "").upper().startswith(NARROW) else ()
-    return frozenset(flag for flag in found if not flag.startswith(hidden))
+    return frozenset(flag for flag in listed if not flag.startswith(hidden))
 
 
 def usable_precision(precision: Precision, device: str) -> Precision:

@@ -14,9 +14,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from zerodr.encoders.network.families import T5_FAMILY
 from zerodr.errors import ModelError
 
-T5_FAMILY = ("t5", "mt5", "umt5")
 LAYER = "encoder.layer"
 EMBEDDINGS = ("word_embeddings", "position_embeddings", "token_type_embeddings")
 NORMS = ("attention.output.LayerNorm", "output.LayerNorm")
