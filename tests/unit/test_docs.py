@@ -23,7 +23,7 @@ from zerodr.config.papers import item_of
 from zerodr.config.registry import Collection
 from zerodr.config.training import LOSSES, Loss
 from zerodr.encoders.network import families
-from zerodr.encoders.network.families import FAMILIES, Family
+from zerodr.encoders.network.families import FAMILIES, NetworkFamily
 from zerodr.errors import ModelError
 from zerodr.training.objectives.ranking import ScoreLoss
 
@@ -200,13 +200,13 @@ def test_a_loss_with_an_option_leaves_all_models_as_they_are(with_hinge, root, t
 
 def test_the_encoder_of_the_example_works(pages, monkeypatch):
     text = pages["docs/add-encoder.md"]
-    (record,) = re.findall(r'^    "ernie": (Family\(.*\)),$', text, re.M)
+    (record,) = re.findall(r'^    "ernie": (NetworkFamily\(.*\)),$', text, re.M)
     (test,) = re.findall(r"```python\n(.*?)```", text, re.S)
     names: dict[str, Callable[[], None]] = {}
     exec(compile(test, "docs/add-encoder.md", "exec", dont_inherit=True), names)
     with pytest.raises(ModelError, match="is of family ernie"):
         names["test_ernie"]()
-    monkeypatch.setitem(FAMILIES, "ernie", eval(record, {"Family": Family}))
+    monkeypatch.setitem(FAMILIES, "ernie", eval(record, {"NetworkFamily": NetworkFamily}))
     names["test_ernie"]()
     assert doctest.testmod(families).failed == 0
 

@@ -52,7 +52,7 @@ class CrossEncoder(PairModel):
                 module.__class__ = _Wide
 
     def tokenize_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> list[PairTokens]:
-        """Tokenize the pairs (queries[i], documents[i]), cut to `max_tokens` by pairs.pair_lengths."""
+        """Tokenize the pairs (queries[i], documents[i]), cut to `max_tokens` by `pair_lengths`."""
         return self.join(bare_ids(self.tokenizer, queries), bare_ids(self.tokenizer, documents))
 
     def join(self, queries: Sequence[Ids], documents: Sequence[Ids]) -> list[PairTokens]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Family:
+class NetworkFamily:
     """Facts of a family.
 
     Attributes:
@@ -25,25 +25,25 @@ class Family:
 
 
 FAMILIES = {
-    "bert": Family("encoder.layer", pairs=True),
-    "roberta": Family("encoder.layer", pairs=True, offset=True),
-    "xlm-roberta": Family("encoder.layer", pairs=True, offset=True),
-    "camembert": Family("encoder.layer", offset=True),
-    "distilbert": Family("transformer.layer", pairs=True),
-    "electra": Family(pairs=True),
-    "xlm-roberta-xl": Family(offset=True),
-    "mpnet": Family(offset=True),
-    "data2vec-text": Family(offset=True),
-    "longformer": Family(offset=True),
-    "t5": Family(decoder=True),
-    "mt5": Family(decoder=True),
-    "umt5": Family(decoder=True),
+    "bert": NetworkFamily("encoder.layer", pairs=True),
+    "roberta": NetworkFamily("encoder.layer", pairs=True, offset=True),
+    "xlm-roberta": NetworkFamily("encoder.layer", pairs=True, offset=True),
+    "camembert": NetworkFamily("encoder.layer", offset=True),
+    "distilbert": NetworkFamily("transformer.layer", pairs=True),
+    "electra": NetworkFamily(pairs=True),
+    "xlm-roberta-xl": NetworkFamily(offset=True),
+    "mpnet": NetworkFamily(offset=True),
+    "data2vec-text": NetworkFamily(offset=True),
+    "longformer": NetworkFamily(offset=True),
+    "t5": NetworkFamily(decoder=True),
+    "mt5": NetworkFamily(decoder=True),
+    "umt5": NetworkFamily(decoder=True),
 }
 T5_FAMILY = tuple(name for name, family in FAMILIES.items() if family.decoder)
-UNLISTED = Family()
+UNLISTED = NetworkFamily()
 
 
-def family_of(model_type: str | None) -> Family:
+def family_of(model_type: str | None) -> NetworkFamily:
     """Return the facts of a family; of one that is not listed, those of a plain encoder.
 
     >>> family_of("roberta").offset, family_of("modernbert").offset

@@ -35,7 +35,7 @@ from zerodr.training.data.grouping import WASTE, length_groups
 from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.loop.speed import speed_up
 from zerodr.training.teaching.scoring import ScoreStore
-from zerodr.training.teaching.teacher import ScoreSettings
+from zerodr.training.teaching.teacher import ScorePairsSettings
 
 BLOCK = 2048  # pairs between two records of progress
 
@@ -113,7 +113,7 @@ class AnswerReader(PairModel):
         return both.gather(2, columns.expand(2, -1, -1)).masked_fill(~inside, -torch.inf)
 
 
-class ReadUnitsSettings(ScoreSettings, SourceTexts):
+class ReadUnitsSettings(ScorePairsSettings, SourceTexts):
     """Params of rule read_units."""
 
     aggregation: Aggregation = "sum"

@@ -27,7 +27,7 @@ from zerodr.training.teaching.scoring import (
 )
 
 
-class ScoreSettings(JoinedTexts):
+class ScorePairsSettings(JoinedTexts):
     """Params of rule score_pairs."""
 
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -44,7 +44,7 @@ def score_pairs(stage: Stage) -> None:
         ArtifactError: the mined file is of another corpus, or has scores already.
         NonFiniteScore: names the first pair that has no finite score.
     """
-    settings = validate(ScoreSettings, stage.params, stage.spec.name())
+    settings = validate(ScorePairsSettings, stage.params, stage.spec.name())
     os.environ.setdefault("RAYON_NUM_THREADS", str(stage.threads))  # threads of the tokenizer
     keep_freed_memory()
     model = CrossEncoder.load_trained(stage.path("teacher"), settings.precision)
