@@ -199,9 +199,8 @@ def engine(
         NotRun: layers can't be compiled.
     """
     from zerodr.config.training import TrainingSettings
-    from zerodr.training.loop.compiling import compile_layers
     from zerodr.training.loop.engine import Engine, Run
-    from zerodr.training.loop.speed import set_dropout, speed_up
+    from zerodr.training.loop.speed import compile_layers, set_dropout, speed_up
     from zerodr.training.optimizers import make_optimizer, schedule
 
     device, folder = device or check.device, check.new_folder(lesson.__name__)

@@ -27,9 +27,8 @@ from zerodr.training.distributed.processes import Group, check_gpus
 from zerodr.training.jobs import device_of, identity_of, keeper, publish_steps, run_work
 from zerodr.training.kinds import BI_ENCODER, Lessons, ModelKind, kind_of
 from zerodr.training.loop.checkpoint import read_tensors, write_tensors
-from zerodr.training.loop.compiling import compile_layers
 from zerodr.training.loop.engine import Batches, Engine, Run
-from zerodr.training.loop.speed import arithmetic, set_dropout, speed_up
+from zerodr.training.loop.speed import arithmetic, compile_layers, set_dropout, speed_up
 from zerodr.training.objectives.ranking import make_objective
 from zerodr.training.optimizers import load_moments, make_optimizer, moments, moments_fit, schedule
 

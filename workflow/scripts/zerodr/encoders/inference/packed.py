@@ -8,53 +8,28 @@ Attention is computed in one of two ways. The fused operator keeps a row's score
 oneDNN's kernels in bf16. Which one is faster depends on arithmetic and processor.
 """
 
-import copy
-from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from zerodr.encoders.inference.probing import choose
+from zerodr.artifacts.processor import kind_of_job
 
 Way = Literal["fused", "plain"]
-USUAL: dict[torch.dtype, tuple[str, Way, Way]] = {  # name of the arithmetic, usual way, other way
-    torch.float32: ("fp32", "fused", "plain"),
-    torch.bfloat16: ("bf16", "plain", "fused"),
-}
-ATTENTION_PROBED = (16, 128)  # texts and tokens that are compared
-LEAST_WIDTH = 256  # models that are narrower are not compared: they take no time
 SLICE_SCORES = 1 << 20  # plain attention's scores of one slice of the batch, which stays in the cache
 TANH = ("gelu", "tanh")
 ACTIVATIONS = {"gelu": ("gelu", "none"), "gelu_new": TANH, "gelu_pytorch_tanh": TANH, "relu": ("relu", "")}
 PACKAGES = ("torch.", "transformers.")  # of a plain module's parts
-NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 MASKED = -3e4  # in bfloat16's range, and exp() of it is exactly 0
 ROWS_BLOCK = 512  # rows of a multiplication: oneDNN chooses the layout for it, and intermediates stay in the cache
 ROWS_STEP = 128  # the last block is a multiple of it: oneDNN keeps megabytes for each number of rows that it ever saw
-PROBED = (4, 128)  # of a layer
 Pair = tuple[Tensor, Tensor]
 
 
-def choose_way(heads: int, width: int, dtype: torch.dtype) -> Way:
-    """Choose the way for `heads` heads of `width` components each."""
-    arithmetic, usual, other = USUAL[dtype]
-    if heads * width < LEAST_WIDTH:
-        return usual
-
-    def ways() -> tuple[Callable[[], Any], Callable[[], Any]]:
-        batch, length = ATTENTION_PROBED
-        count = batch * length * 3 * heads * width
-        joint = torch.linspace(-1, 1, count).to(dtype).view(batch, length, 3, heads, width)
-        context = torch.empty(batch, length, heads, width, dtype=dtype)
-        bias = torch.zeros(batch, 1, 1, length, dtype=dtype)
-        run = torch.inference_mode()(attend)
-        return partial(run, usual, joint, bias, context), partial(run, other, joint, bias, context)
-
-    choice = choose("attention", f"{arithmetic} {heads}x{width}", (usual, other), ways)
-    return other if choice.other else usual
+def choose_way(dtype: torch.dtype) -> Way:
+    """Choose the way of attention by the kind of processor."""
+    return kind_of_job().attention_bf16 if dtype == torch.bfloat16 else "fused"
 
 
 def attend(way: Way, joint: Tensor, bias: Tensor | None, context: Tensor) -> None:
@@ -112,34 +87,7 @@ def why_not_of(config: Any, dtype: torch.dtype) -> str | None:
         return "relative positions have no packed forward pass"
     if dtype not in (torch.float32, torch.bfloat16):
         return f"{dtype} is not packed"
-    return _missing_operator(dtype) or _slower(config, dtype)
-
-
-def _slower(config: Any, dtype: torch.dtype) -> str | None:
-    """Compare one layer of the configuration's shape in both ways; see `probing`."""
-    config = copy.deepcopy(config)
-    config.num_hidden_layers, config.vocab_size, config.pad_token_id = 1, 2, 0
-    if config.hidden_size < LEAST_WIDTH:
-        return None
-
-    def ways() -> tuple[Callable[[], Any], Callable[[], Any]]:
-        from transformers import BertModel
-
-        with torch.random.fork_rng(devices=[]):
-            plain = BertModel(config, add_pooling_layer=False).eval()
-        packed, module = PackedBert(plain, dtype), plain.to(dtype)
-        ids = torch.ones(PROBED, dtype=torch.int64)
-
-        def run(forward: Callable[..., Any]) -> Callable[[], Any]:
-            return torch.inference_mode()(lambda: forward(ids, ids))
-
-        return run(packed), run(module)
-
-    shape = f"{config.hidden_size}x{config.intermediate_size}x{config.num_attention_heads} {config.hidden_act}"
-    choice = choose("forward", f"{NAMES[dtype]} {shape}", ("packed", "transformers"), ways)
-    if not choice.other:
-        return None
-    return f"transformers' is {f'{choice.times:.2f} times faster' if choice.times > 1 else 'pinned'}"
+    return _missing_operator(dtype)
 
 
 def _missing_operator(dtype: torch.dtype) -> str | None:
@@ -181,14 +129,14 @@ class PackedBert:
     Args:
         model: a `BertModel` in float32, or what `read_bert` gives; it may be freed afterwards.
         dtype: float32 (equal to the plain module up to rounding) or bfloat16.
-        attention: `fused` or `plain`; None: the faster one.
+        attention: `fused` or `plain`; None: by the kind of processor.
     """
 
     def __init__(self, model: Any, dtype: torch.dtype, attention: Way | None = None) -> None:
         config, embeddings = model.config, model.embeddings
         self.dtype, self.epsilon = dtype, config.layer_norm_eps
         self.heads, self.width = config.num_attention_heads, config.hidden_size
-        self.attention = attention or choose_way(self.heads, self.width // self.heads, dtype)
+        self.attention = attention or choose_way(dtype)
         self.activation = ACTIVATIONS[config.hidden_act]
         self.words = self._plain(embeddings.word_embeddings.weight)
         types = embeddings.token_type_embeddings.weight

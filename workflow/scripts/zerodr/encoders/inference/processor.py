@@ -1,4 +1,4 @@
-"""Read what the processor can do, choose an arithmetic that it has instructions for, and keep freed memory.
+"""Choose an arithmetic that the processor has instructions for, and keep freed memory.
 
 glibc returns every freed block above 128 KiB to the kernel; a batch then costs thousands of page faults. Call
 `keep_freed_memory` once, before the first large allocation. Without glibc it does nothing and returns False.
@@ -6,54 +6,19 @@ glibc returns every freed block above 128 KiB to the kernel; a batch then costs 
 
 import ctypes
 import logging
-import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 
-from zerodr.artifacts.digest import object_digest
+from zerodr.artifacts.processor import kind_of_job
 from zerodr.encoders.network.towers import Precision
 
 log = logging.getLogger("zerodr")
-CPUINFO = Path("/proc/cpuinfo")
-HIDING = "ONEDNN_MAX_CPU_ISA"  # oneDNN's limit; below AVX-512 it leaves no bf16 instructions
-WIDE = ("avx512", "amx", "avx10")
-BF16 = ("avx512_bf16", "amx_bf16", "bf16")  # Intel and AMD, Intel, Arm
-NARROW = ("SSE41", "AVX2")  # values of HIDING, and their longer forms, that leave no wide registers
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # names and numbers of <malloc.h>
 THRESHOLD_BYTES = 1 << 30
 PAD_BYTES = 16 << 20
 LASTING_BYTES = 64 << 10
-
-
-@cache
-def processor() -> str:
-    """Name of the processor, with a digest of its abilities: virtual machines often hide its model."""
-    facts = _cpuinfo()
-    if not facts:
-        return platform.processor()
-    flags = " ".join(sorted(facts.get("flags", facts.get("Features", "")).split()))
-    return f"{facts.get('model name', platform.machine())} {object_digest(flags)[:8]}"
-
-
-def _cpuinfo() -> dict[str, str]:
-    """Read the facts of the first core; empty where the system has no such file."""
-    try:
-        lines = [line.split(":", 1) for line in CPUINFO.read_text().splitlines() if ":" in line]
-    except OSError:
-        return {}
-    return {name.strip(): value.strip() for name, value in reversed(lines)}
-
-
-@cache
-def flags() -> frozenset[str]:
-    """Instruction sets of the processor that oneDNN may use."""
-    facts = _cpuinfo()
-    listed = facts.get("flags", facts.get("Features", "")).split()
-    hidden = WIDE if os.environ.get(HIDING, "").upper().startswith(NARROW) else ()
-    return frozenset(flag for flag in listed if not flag.startswith(hidden))
 
 
 def usable_precision(precision: Precision, device: str) -> Precision:
@@ -61,7 +26,7 @@ def usable_precision(precision: Precision, device: str) -> Precision:
 
     Without them bf16 is emulated, at a fifth of fp32's speed (`benchmarks/kernels.md`).
     """
-    if device != "cpu" or precision != "bf16" or not flags().isdisjoint(BF16):
+    if device != "cpu" or precision != "bf16" or kind_of_job().bf16 != "absent":
         return precision
     _warn_once()
     return "fp32"
@@ -69,7 +34,9 @@ def usable_precision(precision: Precision, device: str) -> Precision:
 
 @cache
 def _warn_once() -> None:
-    log.warning("fp32 in place of bf16: this processor has no instructions for bf16 (one of %s)", ", ".join(BF16))
+    log.warning(
+        "fp32 in place of bf16: no bf16 instructions are known of this kind of processor (benchmarks/kernels.md)"
+    )
 
 
 def keep_freed_memory() -> bool:
