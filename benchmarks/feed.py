@@ -216,7 +216,7 @@ def store(forward: Any, folder: Path) -> bool:
 def forgetful() -> Iterator[None]:
     """Remember no tokens, where this state of the code does."""
     try:
-        from zerodr.training.data.memo import Memo
+        from zerodr.training.data.tokens import Memo
     except ImportError:
         yield
         return

@@ -56,7 +56,7 @@ def step(texts: int, tokens: int, precision: str, dropout: float) -> float:
     import torch
     from transformers import AutoModel
 
-    from zerodr.encoders.inference.malloc import lasting_blocks
+    from zerodr.encoders.inference.processor import lasting_blocks
     from zerodr.training.loop.speed import set_dropout, speed_up
 
     torch.set_num_threads(1)

@@ -55,7 +55,7 @@ class Bench:
         from zerodr.training.loop.speed import set_dropout, speed_up
         from zerodr.training.objectives.base import Stack
         from zerodr.training.objectives.ranking import make_objective
-        from zerodr.training.optimization.optimizers import make_optimizer
+        from zerodr.training.optimizers import make_optimizer
 
         torch.set_num_threads(chosen.threads)
         same = dict.fromkeys(["revision", "pooling", "normalize", "query_prefix", "document_prefix"])

@@ -162,8 +162,7 @@ def our_engine(wanted: str, steps: int, batch: int, chunk: int | None, folder: P
     from zerodr.training.loop.gradcache import Forward
     from zerodr.training.loop.speed import arithmetic, speed_up
     from zerodr.training.objectives.ranking import InfoNCE
-    from zerodr.training.optimization.optimizers import make_optimizer
-    from zerodr.training.optimization.schedules import schedule
+    from zerodr.training.optimizers import make_optimizer, schedule
 
     same = dict.fromkeys(["revision", "pooling", "normalize", "query_prefix", "document_prefix"])
     settings = ImportSettings(model=str(package.MODEL_DIR), max_tokens=LENGTH, offline=True, **same)

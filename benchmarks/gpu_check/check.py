@@ -117,8 +117,7 @@ class Check:
         from zerodr.encoders.folder.contract import EncoderContract
         from zerodr.encoders.network.towers import Tower
         from zerodr.encoders.network.trainable import BiEncoder
-        from zerodr.encoders.start.scratch import random_transformer
-        from zerodr.encoders.start.vocabulary import train_tokenizer
+        from zerodr.encoders.start.scratch import random_transformer, train_tokenizer
 
         folder = self.folder / family
         if folder.exists():

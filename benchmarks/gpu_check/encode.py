@@ -15,8 +15,7 @@ BATCH_TOKENS = 4096
 
 def encode(check: Check, precision: str) -> Facts:
     """Embed all texts as an embedding job does, its choice of batches included."""
-    from zerodr.encoders.inference.encoder import load_encoder
-    from zerodr.encoders.inference.parallel import encode_batches
+    from zerodr.encoders.inference.encoder import encode_batches, load_encoder
     from zerodr.retrieval.batching import plan_batches
     from zerodr.retrieval.budget import choose_tokens
 

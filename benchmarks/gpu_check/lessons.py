@@ -80,7 +80,7 @@ def modir(check: Check, batch: int, folder: Path) -> Lesson:
     from zerodr.papers.modir.target_texts import DrawnTexts, TargetSizes, TargetStream
     from zerodr.papers.modir.training import DomainForward, DomainStream
     from zerodr.training.objectives.base import Stack
-    from zerodr.training.optimization.schedules import schedule
+    from zerodr.training.optimizers import schedule
 
     plain, half = queries(check, batch, folder), len(check.texts) // 2
     asked = [" ".join(text.split()[:8]) for text in check.texts[half:]]
@@ -199,11 +199,9 @@ def engine(
         NotRun: layers can't be compiled.
     """
     from zerodr.config.training import TrainingSettings
-    from zerodr.training.loop.compiling import compile_layers
     from zerodr.training.loop.engine import Engine, Run
-    from zerodr.training.loop.speed import set_dropout, speed_up
-    from zerodr.training.optimization.optimizers import make_optimizer
-    from zerodr.training.optimization.schedules import schedule
+    from zerodr.training.loop.speed import compile_layers, set_dropout, speed_up
+    from zerodr.training.optimizers import make_optimizer, schedule
 
     device, folder = device or check.device, check.new_folder(lesson.__name__)
     made = lesson(check, batch, folder)

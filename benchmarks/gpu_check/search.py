@@ -28,8 +28,7 @@ def vectors(check: Check, rows: int, centers: int = 0) -> np.ndarray:
 
 def exact(check: Check) -> Facts:
     """Search exactly: ranks and scores are the CPU's; queries a second, from vectors and from texts."""
-    from zerodr.encoders.inference.encoder import load_encoder
-    from zerodr.encoders.inference.parallel import encode_batches
+    from zerodr.encoders.inference.encoder import encode_batches, load_encoder
     from zerodr.retrieval.batching import plan_batches
     from zerodr.retrieval.exact import search_exact
     from zerodr.retrieval.gpu import search_gpu

@@ -15,9 +15,8 @@ from zerodr.artifacts.stage import StageSpec
 from zerodr.config.training import Architecture, CrossEncoderSettings
 from zerodr.encoders.cross_encoder.initial import pair_from_checkpoint
 from zerodr.encoders.cross_encoder.network import CrossEncoder
-from zerodr.encoders.folder.saving import save_tokenizer
-from zerodr.encoders.start.scratch import _config
-from zerodr.encoders.start.vocabulary import corpus_texts, train_tokenizer
+from zerodr.encoders.folder.layout import save_tokenizer
+from zerodr.encoders.start.scratch import _config, corpus_texts, train_tokenizer
 
 TOKENS = 24
 QUESTIONS = ["a river", "", "what is copper?", "market garden signal " * 20, "sea [SEP] stone"]

@@ -21,8 +21,7 @@ from zerodr.training.loop.engine import Engine, Run
 from zerodr.training.loop.gradcache import Forward
 from zerodr.training.objectives.base import Objective
 from zerodr.training.objectives.ranking import InfoNCE
-from zerodr.training.optimization.optimizers import make_optimizer
-from zerodr.training.optimization.schedules import schedule
+from zerodr.training.optimizers import make_optimizer, schedule
 from zerodr.training.pretraining.passages import PassageStream
 from zerodr.training.pretraining.span_forward import make_span_objective
 

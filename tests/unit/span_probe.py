@@ -12,8 +12,7 @@ from tests.unit.training_helpers import write_tensors
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import add_gradients, prepare
 from zerodr.training.pretraining.passages import PassageStream, split_documents
-from zerodr.training.pretraining.span_dev import evaluate_spans
-from zerodr.training.pretraining.span_forward import make_span_objective
+from zerodr.training.pretraining.span_forward import evaluate_spans, make_span_objective
 
 NAMES = ("coco", "condenser", "mlm", "ict", "tsdae")
 BALANCE = {"cut": {"segmenter": "fixed_tokens", "tokens_per_unit": 3}}

@@ -8,8 +8,7 @@ import torch
 from tests.unit.overlap_probe import engine
 from tests.unit.training_helpers import write_tensors
 
-from zerodr.training.distributed.processes import Group
-from zerodr.training.distributed.termination import Preempted
+from zerodr.training.distributed.processes import Group, Preempted
 
 
 def stopped(folder: Path) -> dict[str, torch.Tensor]:

@@ -29,7 +29,7 @@ from tests.unit.training_helpers import cut_and_resumed, seal
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.encoders.pretraining.condenser import masked_tokens
-from zerodr.encoders.pretraining.words import token_words
+from zerodr.encoders.pretraining.prediction import token_words
 from zerodr.errors import ConfigError, ModelError
 from zerodr.losses.spans import span_contrastive
 from zerodr.mining.spans import SCHEMA

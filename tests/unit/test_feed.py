@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from zerodr.training.data import memo
-from zerodr.training.data.memo import Memo
+from zerodr.training.data import tokens
+from zerodr.training.data.tokens import Memo
 from zerodr.training.loop.feed import DEPTH, Feed
 
 
@@ -79,7 +79,7 @@ def test_tokens_are_computed_once_and_bounded(monkeypatch):
     assert held.of(["a", "bb", "a"]) == [[1], [2], [1]] and asked == ["a", "bb"]
     assert held.of(["bb", "ccc"]) == [[2], [3]] and asked == ["a", "bb", "ccc"]
     assert held.of([]) == []
-    monkeypatch.setattr(memo, "MEMORY", 2 * memo.ROW_BYTES)
+    monkeypatch.setattr(tokens, "MEMORY", 2 * tokens.ROW_BYTES)
     small = Memo(lengths, len)
     assert small.of(["d", "e"]) == small.of(["d", "e"]) and len(small.known) == 1
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -27,16 +27,15 @@ from tests.unit.training_helpers import (
     weights_in,
 )
 
+from zerodr.artifacts import processor
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.encoders.inference import probing
+from zerodr.config.kernels import kinds
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, MachineError, ModelError, NonFiniteLoss
 from zerodr.training.distributed import worker
-from zerodr.training.distributed.processes import SPARE_OUTCOME
-from zerodr.training.distributed.termination import RETRY
-from zerodr.training.loop import speed
+from zerodr.training.distributed.processes import RETRY, SPARE_OUTCOME
 from zerodr.training.loop.checkpoint import checkpoints
 from zerodr.training.loop.speed import why_not_fast
 
@@ -136,56 +135,33 @@ def test_models_of_save_steps_can_be_taken(project):
         run_spec(take(6))
 
 
-def timed(monkeypatch, other: float, processor: str, home: Path) -> None:
-    """Make this a machine where torch's linear layers take `other` times as long as oneDNN's, with a new home."""
-    monkeypatch.setattr(speed, "LEAST_WEIGHTS", 1)
-    monkeypatch.setattr(probing, "measure", lambda *_: ([(1.0, other)] * 7, other < 1))
-    monkeypatch.setattr(probing, "processor", lambda: processor)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+def become(monkeypatch, kind: str) -> None:
+    """Make this a machine of another kind."""
+    monkeypatch.setattr(processor, "kind_of_machine", lambda: kinds()[kind])
 
 
-def test_a_training_goes_on_with_its_first_kernels(project, monkeypatch, tmp_path):
-    """Also where a later attempt runs on a machine that would choose others; other ones are refused."""
+def test_a_training_goes_on_as_its_first_kind_of_processor(project, monkeypatch):
+    """Also where a later attempt runs on a machine of another kind."""
     if why_not_fast():
         pytest.skip("torch has no such operator here")
     changes = {"checkpoint_steps": 2, "dev_queries": 0}
-    timed(monkeypatch, 0.5, "first", tmp_path / "a")
+    become(monkeypatch, "intel-amx")
     with cut_off(monkeypatch, 6):
         run_spec(finetune_spec("cut", **changes))
-    timed(monkeypatch, 2.0, "second", tmp_path / "b")
-    pinned = replace(finetune_spec("cut", **changes), site={"kernels": {"linear": "onednn"}})
-    with pytest.raises(
-        ArtifactError, match="computed 'linear 32x32' by torch, the configuration pins onednn: take the"
-    ):
-        run_spec(pinned)
-    (file,) = project.glob("results/.state/*/work/kernels.json")
+    run_spec(finetune_spec("whole", **changes))
+    become(monkeypatch, "avx2")
+    (file,) = project.glob("results/.state/*/work/processor.json")
     taken = file.read_text()
     file.unlink()
-    with pytest.raises(ArtifactError, match="is of another run .*take back what you changed .*pinned kernels"):
-        run_spec(pinned)
+    with pytest.raises(ArtifactError, match="is of another run .*take back what you changed"):
+        run_spec(finetune_spec("cut", **changes))
     file.write_text(taken)
     run_spec(finetune_spec("cut", **changes))
-    run_spec(replace(finetune_spec("whole", **changes), site={"kernels": {"linear": "torch"}}))
     run_spec(finetune_spec("fast", **changes))
     assert weights_in(project / "results/cut") == weights_in(project / "results/whole")
     notes = {name: read_record(f"results/{name}/manifest.json")["notes"] for name in ("cut", "whole", "fast")}
-    assert notes["cut"]["kernel_choices"]["linear 32x32"] == {"way": "torch", "times": 2.0, "by": "probe"}
-    assert notes["fast"]["kernel_choices"]["linear 32x32"] == {"way": "onednn", "times": 0.5, "by": "probe"}
-    assert notes["whole"]["kernels"].startswith("fp32 by oneDNN (but torch: 32x32 as pinned, ")
-    assert notes["fast"]["kernels"] == "fp32 by oneDNN, plain attention"
-
-
-def test_a_resumed_training_measures_nothing(project, monkeypatch, tmp_path):
-    if why_not_fast():
-        pytest.skip("torch has no such operator here")
-    timed(monkeypatch, 0.5, "first", tmp_path / "a")
-    with cut_off(monkeypatch, 6):
-        run_spec(finetune_spec(checkpoint_steps=2))
-    monkeypatch.setattr(probing, "measure", None)
-    monkeypatch.setattr(probing, "processor", lambda: "second")
-    run_spec(finetune_spec(checkpoint_steps=2))
-    taken = read_record("results/ep0/manifest.json")["notes"]["kernel_choices"]["linear 32x32"]
-    assert taken == {"way": "torch", "times": 2.0, "by": "probe"}
+    assert [notes[name]["processor_kind"] for name in notes] == ["intel-amx", "intel-amx", "avx2"]
+    assert [notes[name]["kernels"].split(",")[0] for name in ("cut", "fast")] == ["fp32 by torch", "fp32 by oneDNN"]
 
 
 def start(spec: StageSpec, tmp_path: Path) -> subprocess.Popen:

@@ -38,12 +38,12 @@ from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.config.base import validate
 from zerodr.config.training import InitSettings
-from zerodr.encoders.folder.saving import save_tokenizer
+from zerodr.encoders.folder.layout import save_tokenizer
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.publishing.export import agreement
 from zerodr.encoders.start.initial import from_checkpoint
-from zerodr.encoders.start.vocabulary import corpus_texts, train_tokenizer
+from zerodr.encoders.start.scratch import corpus_texts, train_tokenizer
 from zerodr.errors import ConfigError, ModelError
 from zerodr.training.kinds import init_model
 
@@ -115,7 +115,7 @@ def test_the_stage_makes_a_model_from_scratch_with_a_trained_tokenizer(tmp_path,
 def test_a_trained_tokenizer_is_the_same_in_every_process(tmp_path, family, root):
     collection = tiny_collection(tmp_path / "c", 300)
     script = (
-        "import sys, hashlib; from pathlib import Path; from zerodr.encoders.start.vocabulary import *;"
+        "import sys, hashlib; from pathlib import Path; from zerodr.encoders.start.scratch import *;"
         f"t = train_tokenizer({family!r}, lambda: corpus_texts(Path({str(collection)!r})), 500);"
         "sys.stdout.write(hashlib.sha256(t.backend_tokenizer.to_str().encode()).hexdigest())"
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from zerodr.training.optimization.lamb import Lamb
-from zerodr.training.optimization.schedules import schedule
+from zerodr.training.optimizers import Lamb, schedule
 
 
 def step(weight: list[float], grad: list[float], dtype: torch.dtype = torch.float32, **settings: float) -> torch.Tensor:

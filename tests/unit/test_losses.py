@@ -8,7 +8,7 @@ import pytest
 import torch
 from tests.unit.training_helpers import known_of
 
-from zerodr.encoders.network.pooling import unit_length
+from zerodr.encoders.network.heads import unit_length
 from zerodr.losses.contrastive import info_nce, known_positive_mask, pairwise_nll
 from zerodr.losses.distillation import kl_distillation
 from zerodr.training.objectives.base import Encoded

@@ -6,7 +6,7 @@ import platform
 import pytest
 import torch
 
-from zerodr.encoders.inference.malloc import keep_freed_memory, lasting_blocks
+from zerodr.encoders.inference.processor import keep_freed_memory, lasting_blocks
 
 SIZE = 128 << 20  # more than the heap has free; never touched, so it costs no memory
 FIELDS = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()

@@ -10,7 +10,7 @@ from tests.unit.encoder_helpers import save_tokenizer
 from tests.unit.model_helpers import tiny_model
 
 from zerodr.encoders.inference.encoder import load_tokenizer
-from zerodr.encoders.pretraining.words import check_masking, ordinary_ids, token_words
+from zerodr.encoders.pretraining.prediction import check_masking, ordinary_ids, token_words
 from zerodr.errors import ModelError
 from zerodr.training.pretraining.masking import NOT_MASKED, Vocabulary, Words, crop, delete, mask_words
 

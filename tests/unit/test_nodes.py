@@ -12,7 +12,7 @@ from zerodr.config.base import validate
 from zerodr.config.params import Workers
 from zerodr.errors import ConfigError, MachineError
 from zerodr.plan.resources import OF_ALL_JOBS, Machines
-from zerodr.training.distributed.nodes import across_nodes, rendezvous
+from zerodr.training.distributed.processes import across_nodes, rendezvous
 
 JOB = {
     "SLURM_JOB_ID": "7",

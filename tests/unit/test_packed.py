@@ -12,10 +12,10 @@ from encoder_helpers import import_settings, tiny_bert
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel
 
-from zerodr.encoders.inference import attention, packed
-from zerodr.encoders.inference.bert_weights import read_bert
+from zerodr.encoders.inference import packed
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.inference.packed import PackedBert, why_not
+from zerodr.encoders.network.loading import read_bert
 from zerodr.encoders.network.towers import load_transformer
 from zerodr.encoders.start.importing import copy_model
 
@@ -56,7 +56,7 @@ def test_slices_of_attention_do_not_change_the_numbers(monkeypatch: pytest.Monke
     model, (ids, mask) = bert(), batch([30, 30, 12, 5, 3])
     with torch.inference_mode():
         whole = PackedBert(model, torch.float32, "plain")(ids, mask)
-        monkeypatch.setattr(attention, "SLICE_SCORES", 1)
+        monkeypatch.setattr(packed, "SLICE_SCORES", 1)
         assert torch.allclose(PackedBert(model, torch.float32, "plain")(ids, mask), whole, atol=1e-6)
 
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 from encoder_helpers import import_settings, tiny_bert
 
-from zerodr.encoders.inference.encoder import Encoder, Tokens, load_encoder
-from zerodr.encoders.inference.parallel import encode_batches
+from zerodr.encoders.inference.encoder import Encoder, Tokens, encode_batches, load_encoder
 from zerodr.encoders.start.importing import copy_model
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zerodr.encoders.network.pooling import POOLINGS, unit_length
+from zerodr.encoders.network.heads import POOLINGS, unit_length
 
 ORACLES = {"mean": lambda x: x.mean(0), "cls": lambda x: x[0], "last": lambda x: x[-1], "max": lambda x: x.max(0)}
 

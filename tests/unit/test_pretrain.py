@@ -20,7 +20,7 @@ from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, MachineError, ModelError, NonFiniteLoss
-from zerodr.training.distributed.termination import RETRY
+from zerodr.training.distributed.processes import RETRY
 
 COLLECTION = {"collections": ["results/collections/sea/manifest.json"]}
 

@@ -18,7 +18,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import read_qrels, split_queries
 from zerodr.config.base import validate
-from zerodr.encoders.inference.probing import Choice
+from zerodr.config.kernels import kinds
 from zerodr.encoders.inference.writer import SHOWN, TAIL, Writer, first_line, fp32_is_faster, load_writer
 from zerodr.errors import CollectionError, ConfigError, ModelError
 from zerodr.mining.questions import MakeSettings, phrase_of, queries_of
@@ -260,13 +260,13 @@ def test_a_package_without_a_language_model_is_named():
         load_writer("package:no_such_writer", None, True)
 
 
-@pytest.mark.parametrize("faster", [True, False])
-def test_a_processor_that_is_slower_in_bf16_writes_in_fp32(causal, tmp_path, monkeypatch, faster):
+@pytest.mark.parametrize("kind", kinds().values(), ids=str)
+def test_a_processor_that_is_slower_in_bf16_writes_in_fp32(causal, tmp_path, monkeypatch, kind):
     causal.model.save_pretrained(tmp_path)
     causal.tokenizer.save_pretrained(tmp_path)
-    monkeypatch.setattr("zerodr.encoders.inference.writer.choose", lambda *_: Choice(faster))
+    monkeypatch.setattr("zerodr.encoders.inference.writer.kind_of_job", lambda: kind)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    expected = torch.float32 if faster else torch.bfloat16
+    expected = torch.bfloat16 if kind.bf16 == "faster" else torch.float32
     assert load_writer(str(tmp_path), None, True, "bf16").model.dtype == expected
     assert load_writer(str(tmp_path), None, True, "fp32").model.dtype == torch.float32
     assert not fp32_is_faster("cuda")

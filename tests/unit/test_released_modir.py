@@ -11,9 +11,7 @@ from zerodr.config.methods import TrainedMethod
 from zerodr.papers.modir.domain_classifier import MomentumQueue
 from zerodr.papers.modir.objective import Adversary, EncodedDomains
 from zerodr.papers.modir.settings import AdversarySettings, adversary_of
-from zerodr.training.optimization.lamb import Lamb
-from zerodr.training.optimization.optimizers import set_rate
-from zerodr.training.optimization.schedules import schedule
+from zerodr.training.optimizers import Lamb, schedule, set_rate
 
 STEPS, TEXTS = 20, 4
 

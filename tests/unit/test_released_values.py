@@ -11,7 +11,7 @@ from zerodr.losses.contrastive import info_nce, known_positive_mask, pairwise_nl
 from zerodr.mining.cut import merge
 from zerodr.mining.spans import SHORTEST_START
 from zerodr.papers.modir.losses import adversarial_loss, clamped, classifier_gradient
-from zerodr.training.optimization.lamb import Lamb
+from zerodr.training.optimizers import Lamb
 
 SHAPES, LONGEST, EARLY = [(8, 12), (16,), (10, 10), (5,)], 30, 0.1
 

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from zerodr.encoders.inference.encoder import load_encoder
-from zerodr.encoders.network.pooling import POOLINGS
+from zerodr.encoders.network.heads import POOLINGS
 from zerodr.encoders.network.trainable import BiEncoder, trained_parameters
 from zerodr.errors import ConfigError, ModelError
 from zerodr.papers.ddr import inserting

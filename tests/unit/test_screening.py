@@ -13,7 +13,7 @@ from zerodr.artifacts.parquet import list_array
 from zerodr.encoders.inference.encoder import load_tokenizer
 from zerodr.errors import CollectionError
 from zerodr.mining.spans import SCHEMA
-from zerodr.training.pretraining.screening import PREFIX, long_enough, screened
+from zerodr.training.pretraining.corpora import PREFIX, long_enough, screened
 
 
 @pytest.fixture(scope="module")

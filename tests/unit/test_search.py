@@ -8,17 +8,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from search_helpers import INDEX, as_lists, clustered, exact_scores, make_collection, oracle, run_search, search
 
-from zerodr.encoders.inference.probing import Choice
+from zerodr.config.kernels import kinds
 from zerodr.errors import ArtifactError, NonFiniteEmbedding
-from zerodr.retrieval import candidates, gpu, half, kernels
+from zerodr.retrieval import candidates, estimates, gpu, kernels
 from zerodr.retrieval import gpu as on_gpu
 from zerodr.retrieval.candidates import id_ranks
-from zerodr.retrieval.estimates import pays_half, processor_supports_half
+from zerodr.retrieval.estimates import pays_half
 from zerodr.retrieval.gpu import search_gpu
 from zerodr.retrieval.half import HalfProducts
 from zerodr.retrieval.products import SingleProducts
@@ -112,19 +111,11 @@ def test_half_products_give_way_where_they_are_too_loose(shift, said, caplog):
     assert [message.partition(":")[0] for message in caplog.messages] == said
 
 
-def test_half_products_wait_for_large_searches(monkeypatch):
+@pytest.mark.parametrize("kind", kinds().values(), ids=str)
+def test_half_products_wait_for_large_searches(monkeypatch, kind):
+    monkeypatch.setattr(estimates, "kind_of_job", lambda: kind)
     assert not pays_half(300, 100_000, 384)
-    for slower in (False, True):
-        monkeypatch.setattr(half, "choose", lambda *_, other=slower: Choice(other, 1.5))
-        assert pays_half(7000, 1_000_000, 384) == (processor_supports_half() and not slower)
-
-
-def test_the_probe_of_estimates_runs_in_earnest(monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    threads = torch.get_num_threads()
-    assert half.is_faster(384) in (True, False) and torch.get_num_threads() == threads
-    (written,) = tmp_path.glob("zerodr/kernels/*.json")
-    assert '"estimates 384"' in written.read_text()
+    assert pays_half(7000, 1_000_000, 384) == (kind.bf16 == "faster")
 
 
 def test_chunks_of_queries_change_nothing(monkeypatch):

@@ -15,7 +15,7 @@ from zerodr.artifacts.record import STATE, artifact_digest, read_record
 from zerodr.artifacts.spent import FILE
 from zerodr.artifacts.stage import Stage, StageSpec, run_spec
 from zerodr.errors import ArtifactError
-from zerodr.training.distributed.termination import Preempted
+from zerodr.training.distributed.processes import Preempted
 
 OUT = "results/x.txt"
 

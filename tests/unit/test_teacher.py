@@ -32,8 +32,7 @@ from zerodr.encoders.cross_encoder.network import CrossEncoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, ModelError, NonFiniteLoss, NonFiniteScore
 from zerodr.training.data.batches import Stream, usable_rows
 from zerodr.training.data.examples import load_examples
-from zerodr.training.distributed.processes import Group
-from zerodr.training.distributed.termination import RETRY
+from zerodr.training.distributed.processes import RETRY, Group
 from zerodr.training.loop.gradcache import add_gradients, prepare
 from zerodr.training.loop.speed import set_dropout
 from zerodr.training.objectives.ranking import make_objective

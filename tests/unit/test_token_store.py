@@ -20,7 +20,6 @@ from zerodr.encoders.inference import token_store
 from zerodr.encoders.inference.encoder import load_tokenizer
 from zerodr.encoders.inference.token_store import TokenStore, call_facts
 from zerodr.encoders.network.tokenizing import Call
-from zerodr.training.data import memo
 from zerodr.training.data.batches import Stream
 from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.distributed.processes import Group
@@ -180,7 +179,7 @@ def test_views_of_pretraining_are_the_same(tmp_path, name, balance):
 
 
 def test_batches_of_finetuning_are_the_same_and_no_epoch_tokenises_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(memo, "MEMORY", 0)
+    monkeypatch.setattr("zerodr.training.data.tokens.MEMORY", 0)
     monkeypatch.setattr(token_store, "SEGMENT", 64)
     examples, model = tiny_examples(tmp_path), load_tiny(tiny_model(tmp_path / "model"))
     stream = Stream(examples, np.arange(8), 8, 2, [0])

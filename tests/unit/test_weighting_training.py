@@ -51,8 +51,7 @@ from zerodr.training.data.examples import Examples, load_examples
 from zerodr.training.loop.engine import Engine, Run
 from zerodr.training.loop.gradcache import Forward
 from zerodr.training.objectives.ranking import make_objective
-from zerodr.training.optimization.optimizers import make_optimizer
-from zerodr.training.optimization.schedules import schedule
+from zerodr.training.optimizers import make_optimizer, schedule
 
 COMPARED = 8544  # weights of the tiny model's last layer
 DEFAULTS: dict[str, Any] = {"similarity": "cosine", "temperature": 1000.0, "layers": 3}

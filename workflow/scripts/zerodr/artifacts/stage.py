@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from zerodr.artifacts import provenance
-from zerodr.artifacts.choices import job_choices
 from zerodr.artifacts.digest import file_digest, object_digest
 from zerodr.artifacts.machine import MachineErrors, take_lock
 from zerodr.artifacts.manifest import is_folder_artifact, move_folder, put_back, seal_folder
+from zerodr.artifacts.processor import job_kind, recorded_kind
 from zerodr.artifacts.provenance import Warnings
 from zerodr.artifacts.record import STATE, BlameInputs, artifact_digest, read_record, record_path, write_json
 from zerodr.artifacts.spent import Spent, sum_joules
@@ -45,7 +45,7 @@ class StageSpec:
         params: the stage's settings, canonical JSON types.
         seed: source of every random choice.
         threads: cores to use (no part of the digest).
-        site: what belongs to the machine: mirror folders, offline, pinned kernels (no part of the digest).
+        site: what belongs to the machine: mirror folders, offline (no part of the digest).
     """
 
     rule: str
@@ -168,10 +168,10 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
             _prepare_outputs(spec)
             try:
                 with BlameInputs(spec.input_list()), Spent(home, work) as spent:
-                    with Warnings() as warned, job_choices(work, spec.site) as choices:
+                    with Warnings() as warned, job_kind(work):
                         function(stage)
                     stage.notes |= {"warnings": warned.messages} if warned.messages else {}
-                    stage.notes |= {"kernel_choices": facts} if (facts := choices.facts()) else {}
+                    stage.notes |= {"processor_kind": kind} if (kind := recorded_kind(work)) else {}
                     _publish(stage, digest, inputs, spent)
             finally:
                 _clear(spec)

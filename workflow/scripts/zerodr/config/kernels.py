@@ -1,51 +1,46 @@
-"""Choices between two ways to compute the same numbers, by name, and the ways that a user pins."""
+"""Look up the ways to multiply of a kind of processor, in the table `kernels.yaml`.
 
-import re
-from typing import NamedTuple
+Two ways to compute the same numbers differ in the last bits, so they follow from the kind of processor alone, never
+from what else runs on it.
+"""
 
-from zerodr.errors import nearest
+from collections.abc import Set
+from functools import cache
+from pathlib import Path
+from typing import Literal
 
+import yaml
 
-class Kind(NamedTuple):
-    """A kind of choice.
+from zerodr.config.base import Settings, validate
 
-    Attributes:
-        ways: names of the two ways.
-        detail: pattern of what may follow the kind in a choice's name, such as a shape.
-    """
-
-    ways: tuple[str, str]
-    detail: str
+TABLE = Path(__file__).with_name("kernels.yaml")
 
 
-KINDS = {
-    "arithmetic": Kind(("bf16", "fp32"), r"(writer)?"),
-    "linear": Kind(("onednn", "torch"), r"(\d+x\d+)?"),
-    "forward": Kind(("packed", "transformers"), r"((fp32|bf16)( \d+x\d+x\d+ \w+)?)?"),
-    "attention": Kind(("fused", "plain"), r"((fp32|bf16)( \d+x\d+)?)?"),
-    "estimates": Kind(("bf16", "float32"), r"(\d+)?"),
-}
+class ProcessorKind(Settings):
+    """A kind of processor, and what it gets."""
+
+    name: str
+    """Its name in lineage."""
+    vendor: str | None
+    """As Linux lists it. None: any, for the row that all others fall back to."""
+    flags: tuple[str, ...]
+    """Instructions that it has."""
+    bf16: Literal["faster", "slower", "absent"]
+    """bf16 against fp32. `absent`: it has no instructions for bf16."""
+    linear: Literal["onednn", "torch"]
+    """Multiplications of training in fp32."""
+    attention_bf16: Literal["fused", "plain"]
+    """Attention of a forward pass in bf16."""
 
 
-def check_pins(pins: dict[str, str]) -> dict[str, str]:
-    """Return `pins`, way by name of a choice or its beginning.
-
-    Raises:
-        ValueError: no choice has this name, or it has no such way.
-    """
-    for name, way in pins.items():
-        kind, _, detail = name.partition(" ")
-        if kind not in KINDS:
-            raise ValueError(f"{name!r} is no choice of kernels: {nearest(kind, KINDS)}")
-        if not re.fullmatch(KINDS[kind].detail, detail):
-            raise ValueError(f"{name!r} names no {kind}: copy the name from kernel_choices of a lineage record")
-        if way not in KINDS[kind].ways:
-            raise ValueError(f"{name!r} is computed by {' or '.join(KINDS[kind].ways)}, found {way!r}")
-    return pins
+@cache
+def kinds() -> dict[str, ProcessorKind]:
+    """Read the table, by name."""
+    rows = [validate(ProcessorKind, row, str(TABLE)) for row in yaml.safe_load(TABLE.read_text(encoding="utf-8"))]
+    return {row.name: row for row in rows}
 
 
-def pinned(pins: dict[str, str], name: str) -> str | None:
-    """Return the way of the longest pin that `name` begins with, by whole words; None: there is none."""
-    words = name.split(" ")
-    beginnings = (" ".join(words[:count]) for count in range(len(words), 0, -1))
-    return next((pins[beginning] for beginning in beginnings if beginning in pins), None)
+def nearest_kind(vendor: str, flags: Set[str]) -> ProcessorKind:
+    """Choose the row of a vendor with the most flags among those whose flags are all there; else the row for any."""
+    fitting = [kind for kind in kinds().values() if kind.vendor in (vendor, None) and flags >= set(kind.flags)]
+    return max(fitting, key=lambda kind: len(kind.flags))

@@ -107,9 +107,9 @@ def files_of_model(model: str) -> list[str]:
 
 
 def site_of(values: dict[str, Any]) -> dict[str, Any]:
-    """Select the settings of the machine: where inputs come from, and pinned kernels. They cause no rerun."""
+    """Select the settings of the machine: where inputs come from. They cause no rerun."""
     return validate(Config, _tuples(values), "config/config.yaml").model_dump(
-        mode="json", include={"mirrors", "offline", "kernels"}
+        mode="json", include={"mirrors", "offline"}
     )
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
 from zerodr.config.counterparts import OtherStart
 from zerodr.config.generation import WriterSettings
-from zerodr.config.kernels import check_pins
 
 
 class Lengths(Settings):
@@ -131,9 +130,6 @@ class Config(Settings):
     """GPUs that one training job asks for, others one each; 0: none (one that it sees is used). None: the scale's."""
     nodes: int = Field(1, ge=1)
     """Machines of one training job, which share its GPUs equally; more than one need --profile slurm."""
-    kernels: Annotated[dict[str, str], AfterValidator(check_pins)] = Field(default_factory=dict)
-    """Kernels of the CPU that are pinned in place of being measured, such as `{linear: onednn, attention fp32: plain}`:
-    names and ways of `kernel_choices` in lineage records. They decide the last bits of results, and cause no rerun."""
     bootstrap_samples: int = Field(1000, ge=1)
     """Resamples of the bootstrap intervals."""
     randomization_samples: int = Field(10000, ge=1)

@@ -35,7 +35,7 @@ def diff(graph: Graph, left: str, right: str, metric: str = "ndcg_cut_10", count
     lines += _code(a["code"], b["code"])
     lines += _section("environment", _changed(flatten(a["environment"]), flatten(b["environment"])))
     kernels = _kernels(a), _kernels(b)
-    lines += _section("kernels", _changed(*kernels), "chosen kernels") if any(kernels) else []
+    lines += _section("kernels", _changed(*kernels), "kind of processor") if any(kernels) else []
     lines += _section("cost", _cost(a, b))
     lines += _metrics(_evaluated(graph, left), _evaluated(graph, right))
     lines += render_winners(graph, left, right, metric, count)
@@ -55,8 +55,9 @@ def _inputs(record: Record) -> dict[str, str]:
 
 
 def _kernels(record: Record) -> dict[str, str]:
-    """Name the way that was taken by choice of kernels."""
-    return {name: taken["way"] for name, taken in record["notes"].get("kernel_choices", {}).items()}
+    """Name the kind of processor that it was computed as; its kernels decide the last digits."""
+    kind = record["notes"].get("processor_kind")
+    return {"kind of processor": kind} if kind else {}
 
 
 def _code(a: dict[str, Any], b: dict[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from zerodr import papers
 from zerodr.config.user_folders import ENDING
-from zerodr.encoders.publishing.adapted import RETRIEVER
+from zerodr.encoders.publishing.export import RETRIEVER
 from zerodr.errors import ArtifactError, nearest
 from zerodr.lineage.graph import Graph
 from zerodr.plan import paths

@@ -12,7 +12,7 @@ Layers that stages import:
 
 * `training`: `TRAINING`, what it adds to a fine-tuning stage (zerodr.training.additions), and objectives.
 * `pretraining`: `token_loss`, a loss next to pretraining (zerodr.training.pretraining.token_losses).
-* `folders`: `FOLDERS`, what it adds to model folders and cards (zerodr.encoders.folder.additions).
+* `folders`: `FOLDERS`, what it adds to model folders and cards (zerodr.encoders.folder.contract).
 * `lookup`: `LOOKUP`, what embeds single queries as the paper's rules do (zerodr.lookup.sources).
 * `report`: `REPORT`, functions that build and draw its items.
 """

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from zerodr.artifacts.record import write_json
-from zerodr.encoders.inference.parallel import GPU_WORKERS, BatchEncoder
+from zerodr.encoders.inference.encoder import GPU_WORKERS, BatchEncoder
 
 log = logging.getLogger("zerodr")
 CHOICE = "batch_tokens.json"

@@ -22,9 +22,8 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_size, read_corpus, shard_rows, split_queries
 from zerodr.config.base import Settings, validate
 from zerodr.encoders.folder.contract import Side
-from zerodr.encoders.inference.encoder import Encoder, Tokens, load_encoder
-from zerodr.encoders.inference.malloc import keep_freed_memory
-from zerodr.encoders.inference.parallel import encode_batches
+from zerodr.encoders.inference.encoder import Encoder, Tokens, encode_batches, load_encoder
+from zerodr.encoders.inference.processor import keep_freed_memory
 from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.errors import NonFiniteEmbedding
 from zerodr.retrieval.batching import Ahead, Text, padded_tokens, plan_batches, windows

@@ -4,18 +4,13 @@ The bound is looser than that of float32, so more candidates get a final score; 
 """
 
 import warnings
-from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
 
-from zerodr.encoders.inference.probing import choose
-from zerodr.retrieval.products import TINY, SingleProducts, error_factor
+from zerodr.retrieval.products import TINY, error_factor
 
 warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing here writes to it
-PROBED = (512, 4096)  # queries and documents of a comparison
 UNIT = 2.0**-8  # largest relative error of rounding to bf16
 
 
@@ -40,19 +35,3 @@ class HalfProducts:
         """See `products.Products`."""
         documents = torch.from_numpy(block).bfloat16()
         torch.from_numpy(out).copy_(self._queries @ documents.T)
-
-
-def is_faster(dimension: int) -> bool:
-    """Report whether bf16 estimates are not clearly slower than float32 ones here, measured once for a processor.
-
-    An Intel Xeon with AVX-512 BF16 and without AMX multiplies bf16 at half the speed of float32.
-    """
-
-    def ways() -> tuple[Callable[[], None], Callable[[], None]]:
-        queries, documents = (np.linspace(-1, 1, n * dimension, dtype=np.float32).reshape(n, dimension) for n in PROBED)
-        out = np.empty(PROBED, np.float32)
-        half, single = (kind(queries) for kind in (HalfProducts, SingleProducts))
-        return partial(half.multiply, documents, out), partial(single.multiply, documents, out)
-
-    with threadpool_limits(1, "blas"):
-        return not choose("estimates", str(dimension), ("bf16", "float32"), ways).other

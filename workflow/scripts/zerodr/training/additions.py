@@ -14,11 +14,11 @@ from zerodr.config.params import FinetuneParams
 from zerodr.errors import ConfigError
 from zerodr.papers import modules
 from zerodr.training.data.examples import Examples
-from zerodr.training.kinds import Kind
+from zerodr.training.kinds import ModelKind
 from zerodr.training.loop.engine import Batches
 from zerodr.training.loop.gradcache import Forward
 from zerodr.training.objectives.base import Objective
-from zerodr.training.optimization.schedules import Schedule
+from zerodr.training.optimizers import Schedule
 
 
 class Prepared(NamedTuple):
@@ -70,7 +70,7 @@ class Addition:
     def prepare(self) -> None:
         """Write to the stage's state what all processes read, before they start."""
 
-    def kind(self, kind: Kind) -> Kind:
+    def kind(self, kind: ModelKind) -> ModelKind:
         """How the model is loaded, run and evaluated."""
         return kind
 
@@ -124,7 +124,7 @@ class PaperTraining:
 
     additions: tuple[type[Addition], ...] = ()
     objectives: Mapping[str, Callable[[Any], Objective]] = field(default_factory=dict)
-    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    kinds: Mapping[str, ModelKind] = field(default_factory=dict)
 
 
 def papers() -> list[PaperTraining]:

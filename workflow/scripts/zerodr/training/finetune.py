@@ -25,21 +25,19 @@ from zerodr.training.data.frozen_index import FrozenIndex
 from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.distributed.processes import Group, check_gpus
 from zerodr.training.jobs import device_of, identity_of, keeper, publish_steps, run_work
-from zerodr.training.kinds import BI_ENCODER, Kind, Lessons, kind_of
+from zerodr.training.kinds import BI_ENCODER, Lessons, ModelKind, kind_of
 from zerodr.training.loop.checkpoint import read_tensors, write_tensors
-from zerodr.training.loop.compiling import compile_layers
 from zerodr.training.loop.engine import Batches, Engine, Run
-from zerodr.training.loop.speed import arithmetic, set_dropout, speed_up
+from zerodr.training.loop.speed import arithmetic, compile_layers, set_dropout, speed_up
 from zerodr.training.objectives.ranking import make_objective
-from zerodr.training.optimization.optimizers import load_moments, make_optimizer, moments, moments_fit
-from zerodr.training.optimization.schedules import schedule
+from zerodr.training.optimizers import load_moments, make_optimizer, moments, moments_fit, schedule
 
 log = logging.getLogger("zerodr")
 MOMENTS = Path("optimizer") / "moments.safetensors"
 
 
 @dataclass(frozen=True)
-class Task:
+class FinetuneTask:
     """A training.
 
     Attributes:
@@ -59,7 +57,7 @@ class Task:
     source: Path
     output: Path
     scored: Path | None = None
-    kind: Kind = BI_ENCODER
+    kind: ModelKind = BI_ENCODER
     additions: tuple[Addition, ...] = ()
 
 
@@ -75,7 +73,7 @@ def finetune(stage: Stage) -> None:
     publish_steps(stage, task.params.settings.training.save_steps)
 
 
-def task_of(stage: Stage) -> Task:
+def task_of(stage: Stage) -> FinetuneTask:
     """What a fine-tuning stage trains.
 
     Raises:
@@ -86,7 +84,7 @@ def task_of(stage: Stage) -> Task:
     check_gpus(params.gpus_of_a_node, stage.spec.name())
     mined, scored = (stage.path(name) if name in stage.spec.inputs else None for name in ("mined", "scored"))
     paths = (stage.path("model"), mined, stage.path("source"), stage.output("model"))
-    return Task(
+    return FinetuneTask(
         stage, params, *paths, scored, kind_of(params.encoder), tuple(additions_of(stage, params, (FrozenIndex,)))
     )
 
@@ -96,7 +94,7 @@ def train(stage: Stage) -> dict[str, Any]:
     return fit(task_of(stage))
 
 
-def fit(task: Task) -> dict[str, Any]:
+def fit(task: FinetuneTask) -> dict[str, Any]:
     """Train and save the model, as one of the processes of the group.
 
     Returns:
@@ -160,12 +158,12 @@ def fit(task: Task) -> dict[str, Any]:
     return {"curves": curves, "notes": reduce(lambda value, addition: value | addition.facts, additions, notes)}
 
 
-def words_of(task: Task) -> list[int]:
+def words_of(task: FinetuneTask) -> list[int]:
     """Words that every random choice of the training comes from."""
     return [task.stage.seed, task.params.schedule.stage_index]
 
 
-def mined_lessons(task: Task, model: Any) -> Lessons:
+def mined_lessons(task: FinetuneTask, model: Any) -> Lessons:
     """Mined queries, with what additions make of them."""
     assert task.mined is not None, "an input of stages that learn from mined queries"
     settings = task.params.settings
@@ -177,7 +175,7 @@ def mined_lessons(task: Task, model: Any) -> Lessons:
     return Lessons(examples, rows, examples, dev, stream, notes)
 
 
-def split_rows(examples: Examples, task: Task) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+def split_rows(examples: Examples, task: FinetuneTask) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """Rows to train on, rows to evaluate on, and counts of what was left out.
 
     Raises:

@@ -40,7 +40,7 @@ class Lessons(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Kind:
+class ModelKind:
     """One kind of model.
 
     Attributes:
@@ -59,11 +59,11 @@ class Kind:
 
 
 CREATE_CROSS_ENCODER = partial(init_pair_model, model_type=CrossEncoder, settings_type=CrossEncoderSettings)
-BI_ENCODER = Kind(init_bi_encoder, BiEncoder.load, Forward, evaluate_dev)
-CROSS_ENCODER = Kind(CREATE_CROSS_ENCODER, CrossEncoder.load_to_train, PairForward, evaluate_pairs)
+BI_ENCODER = ModelKind(init_bi_encoder, BiEncoder.load, Forward, evaluate_dev)
+CROSS_ENCODER = ModelKind(CREATE_CROSS_ENCODER, CrossEncoder.load_to_train, PairForward, evaluate_pairs)
 
 
-def kind_of(encoder: str) -> Kind:
+def kind_of(encoder: str) -> ModelKind:
     """The kind of a model by the type in its settings, of the core or of a paper."""
     every = {"bi_encoder": BI_ENCODER, "cross_encoder": CROSS_ENCODER}
     for paper in modules("training"):

@@ -23,15 +23,12 @@ from zerodr.errors import ConfigError, ModelError
 from zerodr.training.data.grouping import WASTE
 from zerodr.training.distributed.processes import Group, check_gpus
 from zerodr.training.jobs import device_of, identity_of, keeper, publish_steps, run_work
-from zerodr.training.loop.compiling import compile_layers
 from zerodr.training.loop.engine import Curve, Engine, Run
-from zerodr.training.loop.speed import arithmetic, set_dropout, speed_up
-from zerodr.training.optimization.optimizers import make_optimizer
-from zerodr.training.optimization.schedules import schedule
+from zerodr.training.loop.speed import arithmetic, compile_layers, set_dropout, speed_up
+from zerodr.training.optimizers import make_optimizer, schedule
 from zerodr.training.pretraining.corpora import PASSAGES, Counts, store_passages, warn_of_gated, whole_documents
 from zerodr.training.pretraining.passages import Passages, PassageStream, span_folders, spans_of, split_documents
-from zerodr.training.pretraining.span_dev import evaluate_spans
-from zerodr.training.pretraining.span_forward import SpanForward, make_span_objective
+from zerodr.training.pretraining.span_forward import SpanForward, evaluate_spans, make_span_objective
 from zerodr.training.pretraining.token_losses import token_loss
 from zerodr.training.pretraining.views import ViewMaker
 

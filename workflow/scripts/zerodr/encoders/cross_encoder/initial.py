@@ -14,13 +14,13 @@ from zerodr.encoders.cross_encoder.pair_model import PairModel
 from zerodr.encoders.folder.checkpoint import check_files, check_weights, position_limit
 from zerodr.encoders.folder.contract import CONTRACT, read_contract, read_json
 from zerodr.encoders.inference.encoder import load_tokenizer
+from zerodr.encoders.network.families import families_with, family_of
 from zerodr.encoders.network.trainable import parameter_count
 from zerodr.encoders.start.importing import start_folder
 from zerodr.errors import ModelError
 
 Model = TypeVar("Model", bound=PairModel)
 log = logging.getLogger("zerodr")
-FAMILIES = ("bert", "roberta", "xlm-roberta", "distilbert", "electra")
 CLASSIFIER = "ForSequenceClassification"
 SPREAD = 0.02  # deviation of a fresh head's weights where the configuration states none
 
@@ -83,9 +83,9 @@ def pair_from_checkpoint(
 
 def _check_kind(model_type: type[PairModel], folder: Path, config: dict[str, Any]) -> None:
     family = config.get("model_type")
-    if family not in FAMILIES:
+    if not family_of(family).pairs:
         problem = f"is a {family}, which this bench does not support as a {model_type.what}"
-        raise ModelError(folder, problem, f"choose one of {', '.join(FAMILIES)}")
+        raise ModelError(folder, problem, f"choose one of {', '.join(families_with('pairs'))}")
     named = config.get("id2label")
     labels = len(named) if named else config.get("num_labels", 2)  # transformers writes neither for 2
     same = model_type.auto.endswith(CLASSIFIER) and (config.get("architectures") or [""])[0].endswith(CLASSIFIER)

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, read_json
+from zerodr.encoders.network.families import family_of
 from zerodr.errors import ModelError
 
 PATTERNS = ("*.safetensors", "*.json", "*.txt")
 IGNORED = ("README*", "lineage.json", "manifest.json", ".*")
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 TOKENIZERS = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"))
-TABLE_OFFSET = {"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet", "data2vec-text", "longformer"}
 BLOCK_ELEMENTS = 1 << 24
 
 
@@ -94,7 +94,7 @@ def position_limit(folder: Path) -> int | None:
     rows = config.get("max_position_embeddings")
     if not isinstance(rows, int) or rows < 1:
         return None
-    if config.get("model_type") in TABLE_OFFSET:
+    if family_of(config.get("model_type")).offset:
         return rows - 1 - (config.get("pad_token_id") if config.get("pad_token_id") is not None else 1)
     return rows
 

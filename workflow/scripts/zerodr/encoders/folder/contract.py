@@ -1,15 +1,22 @@
-"""Read and write a model folder's contract, `zerodr.json`: how texts are prepared, pooled and compared."""
+"""Read and write a model folder's contract, `zerodr.json`: how texts are prepared, pooled and compared.
+
+Papers add to model folders, for loading and publishing: each registers one record as `FOLDERS` of its module `folders`.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError, model_validator
 
 from zerodr.config.base import Settings
+from zerodr.config.params import ExportParams
 from zerodr.errors import ModelError
+from zerodr.papers import modules
 
 CONTRACT = "zerodr.json"
 Side = Literal["query", "document"]
@@ -130,3 +137,44 @@ def write_model_json(path: Path, value: Any) -> None:
     """Write a JSON file of a model folder, keys sorted."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8")
+
+
+class CardSection(NamedTuple):
+    """A section of a model card before its section on use with sentence-transformers.
+
+    Attributes:
+        text: Markdown.
+        without: limits of such use, behind the heading `Use`.
+    """
+
+    text: str
+    without: str
+
+
+@dataclass(frozen=True)
+class PaperFolders:
+    """Additions of a paper to model folders.
+
+    Attributes:
+        insert: (folder of `contract.modules`, transformers module) -> None: put the modules into the network.
+        subfolders: next to a plain model; a saved step of training has them, too.
+        export: (model folder, exported folder, params) -> None: add files to an exported model.
+        describe: params -> a section of its card, or None.
+    """
+
+    insert: Callable[[Path, Any], None] | None = None
+    subfolders: tuple[str, ...] = ()
+    export: Callable[[Path, Path, ExportParams], None] | None = None
+    describe: Callable[[ExportParams], CardSection | None] | None = None
+
+
+def papers() -> list[PaperFolders]:
+    """List the additions of all papers, in their order."""
+    return [module.FOLDERS for module in modules("folders")]
+
+
+def insert_modules(folder: Path, transformer: Any) -> None:
+    """Insert the modules of a folder into a transformers module."""
+    for paper in papers():
+        if paper.insert is not None:
+            paper.insert(folder, transformer)

@@ -2,27 +2,33 @@
 
 On the CPU a `BertModel` runs in the packed forward pass. Other models, and every model on a GPU, run as the
 transformers module. `Encoder.backend` names the pass, for lineage.
+
+`encode_batches` encodes many batches at once: each worker thread computes whole batches. A batch is never split between
+threads, so no thread waits inside a layer (on busy cores that waiting costs more than the work), and its vectors do not
+depend on the number of threads.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from zerodr.encoders.folder.additions import insert_modules
-from zerodr.encoders.folder.contract import SIDES, EncoderContract, Side, read_contract
-from zerodr.encoders.inference.bert_weights import read_bert
+from zerodr.encoders.folder.contract import SIDES, EncoderContract, Side, insert_modules, read_contract
 from zerodr.encoders.inference.packed import PackedBert, why_not, why_not_of
+from zerodr.encoders.inference.processor import usable_precision
 from zerodr.encoders.inference.token_store import TokenStore, call_facts
-from zerodr.encoders.network.loading import short
+from zerodr.encoders.network.heads import POOLINGS, unit_length
+from zerodr.encoders.network.loading import read_bert, short
 from zerodr.encoders.network.moving import on_device, to_host
-from zerodr.encoders.network.pooling import POOLINGS, unit_length
 from zerodr.encoders.network.tokenizing import Call
 from zerodr.encoders.network.towers import (
     DTYPES,
@@ -35,6 +41,8 @@ from zerodr.encoders.network.towers import (
 from zerodr.errors import ModelError
 
 log = logging.getLogger("zerodr")
+AHEAD = 2  # queued batches for each worker
+GPU_WORKERS = 2  # while one waits for its vectors, the other pads the next batch and starts it
 
 
 @dataclass
@@ -145,7 +153,8 @@ def load_encoder(
 
     Args:
         folder: holds zerodr.json and the files of transformers.
-        precision: arithmetic of the transformer; pooling and projections are float32.
+        precision: arithmetic of the transformer; pooling and projections are float32. A processor without bf16
+            instructions computes in fp32 instead.
         device: `cpu`, `cuda`, ...; None selects the GPU when there is one.
         packed: on the CPU, use the packed forward pass where it is available.
         side: required for separate towers; without effect where one tower serves both sides.
@@ -162,6 +171,7 @@ def load_encoder(
         folder = folder / side
         contract = read_contract(folder)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    precision = usable_precision(precision, device)
     tokenizer = load_tokenizer(folder)
     if packed and device == "cpu" and contract.modules is None:
         bert = read_bert(folder)
@@ -205,3 +215,53 @@ def load_tokenizer(folder: Path) -> Any:
     except (OSError, ValueError, KeyError, TypeError) as error:
         problem = f"its tokenizer can't be loaded ({short(error)})"
         raise ModelError(folder, problem, "copy all files of the tokenizer there") from None
+
+
+class BatchEncoder(Protocol):
+    """Encoder of one batch at a time: an `Encoder`, or a `Scorer` of pairs."""
+
+    device: str
+
+    def encode_batch(self, rows: Sequence[Any]) -> np.ndarray:
+        """Encode B rows of token ids, (B, ...) float32."""
+
+
+class Rows(Protocol):
+    """Tokens of many texts, by row."""
+
+    def __getitem__(self, row: int, /) -> Any:
+        """Return the tokens of one text."""
+
+
+def encode_batches(
+    encoder: BatchEncoder, tokens: Rows, batches: Sequence[np.ndarray], threads: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the rows of each batch with their encodings (rows, ...) float32, in the order of `batches`.
+
+    Args:
+        encoder: on the CPU, `threads` batches run at once with one thread each; on a GPU two take turns.
+        tokens: of all texts.
+        batches: row numbers of `tokens`.
+        threads: cores to use.
+    """
+    workers = threads if encoder.device == "cpu" else GPU_WORKERS
+    before = torch.get_num_threads()
+
+    def work(rows: np.ndarray) -> np.ndarray:
+        return encoder.encode_batch([tokens[row] for row in rows])
+
+    remaining, queue = iter(batches), deque[tuple[np.ndarray, Future[np.ndarray]]]()
+    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        try:
+            for rows in islice(remaining, AHEAD * workers):
+                queue.append((rows, pool.submit(work, rows)))
+            while queue:
+                rows, future = queue.popleft()
+                vectors = future.result()
+                for following in islice(remaining, 1):
+                    queue.append((following, pool.submit(work, following)))
+                yield rows, vectors
+        finally:
+            for _, future in queue:
+                future.cancel()
+            torch.set_num_threads(before)  # later threads would start with the workers' 1

@@ -1,31 +1,66 @@
 """Run a fast CPU forward pass of BERT: the same numbers as transformers' `BertModel`, in less time.
 
 Weights are reordered once into oneDNN's blocked layout; query, key and value are one multiplication; GELU and the
-residual sum are fused into the multiplications; attention is the faster one of two on this processor. The operators
-are private to torch, so `why_not` looks for them, tries them, and gives the reason to use the plain module.
+residual sum are fused into the multiplications. The operators are private to torch, so `why_not` looks for them, tries
+them, and gives the reason to use the plain module.
+
+Attention is computed in one of two ways. The fused operator keeps a row's scores in the cache; plain products take
+oneDNN's kernels in bf16. Which one is faster depends on arithmetic and processor.
 """
 
-import copy
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from zerodr.encoders.inference.attention import Way, attend, choose_way
-from zerodr.encoders.inference.probing import choose
+from zerodr.artifacts.processor import kind_of_job
 
+Way = Literal["fused", "plain"]
+SLICE_SCORES = 1 << 20  # plain attention's scores of one slice of the batch, which stays in the cache
 TANH = ("gelu", "tanh")
 ACTIVATIONS = {"gelu": ("gelu", "none"), "gelu_new": TANH, "gelu_pytorch_tanh": TANH, "relu": ("relu", "")}
 PACKAGES = ("torch.", "transformers.")  # of a plain module's parts
-NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 MASKED = -3e4  # in bfloat16's range, and exp() of it is exactly 0
 ROWS_BLOCK = 512  # rows of a multiplication: oneDNN chooses the layout for it, and intermediates stay in the cache
 ROWS_STEP = 128  # the last block is a multiple of it: oneDNN keeps megabytes for each number of rows that it ever saw
-LEAST_WIDTH = 256  # models that are narrower are not compared: they take no time
-PROBED = (4, 128)  # texts and tokens that are compared
 Pair = tuple[Tensor, Tensor]
+
+
+def choose_way(dtype: torch.dtype) -> Way:
+    """Choose the way of attention by the kind of processor."""
+    return kind_of_job().attention_bf16 if dtype == torch.bfloat16 else "fused"
+
+
+def attend(way: Way, joint: Tensor, bias: Tensor | None, context: Tensor) -> None:
+    """Write softmax(q k^T + bias) v to `context`.
+
+    Args:
+        way: how it is computed; results differ in the last bits.
+        joint: (B, L, 3, heads, width): scaled queries, keys and values.
+        bias: (B, 1, 1, L), added to the scores of each key; None: nothing.
+        context: (B, L, heads, width), written.
+    """
+    if way == "fused":
+        query, key, value = joint.permute(2, 0, 3, 1, 4)
+        fused = functional.scaled_dot_product_attention(query, key, value, bias, scale=1.0)
+        context.copy_(fused.transpose(1, 2))
+        return
+    batch, length, heads, _ = context.shape
+    step = max(1, SLICE_SCORES // (heads * length * length))
+    for start in range(0, batch, step):
+        rows = slice(start, start + step)
+        query, key, value = (x.reshape(-1, length, x.shape[-1]) for x in joint[rows].permute(2, 0, 3, 1, 4))
+        scores = _scores(query, key, None if bias is None else bias[rows], heads)
+        mixed = torch.bmm(torch.softmax(scores, -1), value)
+        context[rows] = mixed.view(-1, heads, length, mixed.shape[-1]).transpose(1, 2)
+
+
+def _scores(query: Tensor, key: Tensor, bias: Tensor | None, heads: int) -> Tensor:
+    """Compute q k^T + bias: query, key (b heads, L, width), bias (b, 1, 1, L) -> (b heads, L, L)."""
+    if bias is None:
+        return torch.bmm(query, key.transpose(1, 2))
+    return torch.baddbmm(bias[:, 0].repeat_interleave(heads, 0), query, key.transpose(1, 2))
 
 
 def why_not(model: Any, dtype: torch.dtype, device: str = "cpu", packed: bool = True) -> str | None:
@@ -52,34 +87,7 @@ def why_not_of(config: Any, dtype: torch.dtype) -> str | None:
         return "relative positions have no packed forward pass"
     if dtype not in (torch.float32, torch.bfloat16):
         return f"{dtype} is not packed"
-    return _missing_operator(dtype) or _slower(config, dtype)
-
-
-def _slower(config: Any, dtype: torch.dtype) -> str | None:
-    """Compare one layer of the configuration's shape in both ways; see `probing`."""
-    config = copy.deepcopy(config)
-    config.num_hidden_layers, config.vocab_size, config.pad_token_id = 1, 2, 0
-    if config.hidden_size < LEAST_WIDTH:
-        return None
-
-    def ways() -> tuple[Callable[[], Any], Callable[[], Any]]:
-        from transformers import BertModel
-
-        with torch.random.fork_rng(devices=[]):
-            plain = BertModel(config, add_pooling_layer=False).eval()
-        packed, module = PackedBert(plain, dtype), plain.to(dtype)
-        ids = torch.ones(PROBED, dtype=torch.int64)
-
-        def run(forward: Callable[..., Any]) -> Callable[[], Any]:
-            return torch.inference_mode()(lambda: forward(ids, ids))
-
-        return run(packed), run(module)
-
-    shape = f"{config.hidden_size}x{config.intermediate_size}x{config.num_attention_heads} {config.hidden_act}"
-    choice = choose("forward", f"{NAMES[dtype]} {shape}", ("packed", "transformers"), ways)
-    if not choice.other:
-        return None
-    return f"transformers' is {f'{choice.times:.2f} times faster' if choice.times > 1 else 'pinned'}"
+    return _missing_operator(dtype)
 
 
 def _missing_operator(dtype: torch.dtype) -> str | None:
@@ -121,14 +129,14 @@ class PackedBert:
     Args:
         model: a `BertModel` in float32, or what `read_bert` gives; it may be freed afterwards.
         dtype: float32 (equal to the plain module up to rounding) or bfloat16.
-        attention: `fused` or `plain`; None: the faster one.
+        attention: `fused` or `plain`; None: by the kind of processor.
     """
 
     def __init__(self, model: Any, dtype: torch.dtype, attention: Way | None = None) -> None:
         config, embeddings = model.config, model.embeddings
         self.dtype, self.epsilon = dtype, config.layer_norm_eps
         self.heads, self.width = config.num_attention_heads, config.hidden_size
-        self.attention = attention or choose_way(self.heads, self.width // self.heads, dtype)
+        self.attention = attention or choose_way(dtype)
         self.activation = ACTIVATIONS[config.hidden_act]
         self.words = self._plain(embeddings.word_embeddings.weight)
         types = embeddings.token_type_embeddings.weight

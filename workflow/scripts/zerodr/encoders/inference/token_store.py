@@ -45,7 +45,7 @@ def call_facts(tokenizer: Any, call: Call) -> dict[str, Any] | None:
     return asdict(call) | kind | {"tokenizer": digest, "tokenizers": version("tokenizers")}
 
 
-class Segment:
+class TokenSegment:
     """One file, mapped."""
 
     def __init__(self, path: Path) -> None:
@@ -73,7 +73,7 @@ class TokenStore:
 
     def __init__(self, folder: Path, facts: dict[str, Any], width: int = 1) -> None:
         self.root, self.folder, self.width = folder, folder / object_digest(facts | {"width": width})[:16], width
-        self.segments: dict[str, Segment | None] = {}
+        self.segments: dict[str, TokenSegment | None] = {}
         self.new: dict[bytes, np.ndarray] = {}
         self.size, self.lock, self.full, self.tokenized = 0, threading.Lock(), False, 0
         self._map()
@@ -151,7 +151,7 @@ class TokenStore:
         for path in sorted(self.folder.glob("[!.]*.arrow")):
             if path.name not in self.segments:
                 try:
-                    self.segments[path.name] = Segment(path)
+                    self.segments[path.name] = TokenSegment(path)
                 except (OSError, pa.ArrowInvalid) as error:
                     self.segments[path.name] = None
                     log.warning("%s can't be read and is left out: delete it (%s)", path, error)

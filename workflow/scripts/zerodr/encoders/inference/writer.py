@@ -9,14 +9,12 @@ import io
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn import functional
 
-from zerodr.encoders.inference.probing import choose
+from zerodr.artifacts.processor import kind_of_job
 from zerodr.encoders.network.loading import short
 from zerodr.encoders.start.importing import PACKAGE, resolve
 from zerodr.errors import ModelError
@@ -41,7 +39,6 @@ EXAMPLES = (
     ),
 )
 HEAD, TAIL = "Passage: ", "\nQuestion:"
-PROBED = (16, 576, 1536)  # texts, and columns of a layer, that are compared: a step of writing by SmolLM2-135M
 SHOWN = "".join(f"{HEAD}{text}{TAIL} {question}\n\n" for text, question in EXAMPLES) + HEAD
 
 
@@ -164,16 +161,7 @@ def load_writer(name: str, revision: str | None, offline: bool, precision: str =
 
 def fp32_is_faster(device: str) -> bool:
     """Report whether a processor writes faster in fp32 than in bf16, which is wanted for speed alone."""
-    if device != "cpu":
-        return False
-
-    def ways() -> tuple[Callable[[], Any], Callable[[], Any]]:
-        rows, width, outputs = PROBED
-        x, weight = (torch.linspace(-1, 1, n * width).view(n, width) for n in (rows, outputs))
-        run = torch.inference_mode()(functional.linear)
-        return partial(run, x.bfloat16(), weight.bfloat16()), partial(run, x, weight)
-
-    return choose("arithmetic", "writer", ("bf16", "fp32"), ways).other
+    return device == "cpu" and kind_of_job().bf16 != "faster"
 
 
 def _located(name: str, revision: str | None, offline: bool) -> tuple[Path, str]:

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from zerodr.encoders.folder.contract import EncoderContract
-from zerodr.encoders.network.heads import Projection, load_projection
-from zerodr.encoders.network.loading import T5_FAMILY, load_config, load_network, short
-from zerodr.encoders.network.pooling import POOLINGS, unit_length
+from zerodr.encoders.network.families import T5_FAMILY
+from zerodr.encoders.network.heads import POOLINGS, Projection, load_projection, unit_length
+from zerodr.encoders.network.loading import load_config, load_network, short
 from zerodr.errors import ModelError
 
 Precision = Literal["fp32", "bf16", "fp16"]

@@ -11,8 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, Side, read_contract, write_contract
-from zerodr.encoders.folder.layout import write_layout
-from zerodr.encoders.folder.saving import save_tower
+from zerodr.encoders.folder.layout import save_tower, write_layout
 from zerodr.encoders.inference.encoder import load_tokenizer, pad
 from zerodr.encoders.network.tokenizing import Call
 from zerodr.encoders.network.towers import DTYPES, Precision, Tower, check_precision, check_vocabulary, load_tower

@@ -13,14 +13,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from zerodr.encoders.network.loading import T5_FAMILY
+from zerodr.encoders.network.families import families_with, family_of
 from zerodr.encoders.network.towers import DTYPES, Tower, attended
 from zerodr.encoders.network.trainable import SHARED, BiEncoder
 from zerodr.encoders.pretraining.additions import save_additions
 from zerodr.encoders.pretraining.prediction import Prediction, cross_entropies, fresh
 from zerodr.errors import ModelError
 
-FAMILIES = ("bert", "roberta", "xlm-roberta", "camembert", "distilbert")
 Kind = Literal["condenser", "decoder", "none"]
 FAR = -1e9  # added to the attention of hidden positions
 
@@ -223,11 +222,14 @@ def check_family(where: object, config: Any, extra_layers: bool) -> None:
     Raises:
         ModelError: another family.
     """
-    if config.model_type in T5_FAMILY or extra_layers and config.model_type not in FAMILIES:
-        problem = f"is of family {config.model_type}; predicting tokens is for {', '.join(FAMILIES)}"
+    family = family_of(config.model_type)
+    if family.decoder or extra_layers and family.layers is None:
+        problem = f"is of family {config.model_type}; predicting tokens is for {', '.join(families_with('layers'))}"
         raise ModelError(where, problem, "start from one of these, or use ict or simcse")
 
 
 def layers_of(backbone: Any) -> nn.ModuleList:
     """Return the layers of a BERT-like transformers module."""
-    return backbone.transformer.layer if backbone.config.model_type == "distilbert" else backbone.encoder.layer
+    path = family_of(backbone.config.model_type).layers
+    assert path is not None, "check_family comes first"
+    return backbone.get_submodule(path)

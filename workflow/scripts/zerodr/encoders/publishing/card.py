@@ -9,8 +9,7 @@ import yaml
 
 from zerodr.artifacts.record import Record, read_record
 from zerodr.config.params import ExportParams
-from zerodr.encoders.folder.additions import CardSection
-from zerodr.encoders.folder.contract import SIDES, EncoderContract
+from zerodr.encoders.folder.contract import SIDES, CardSection, EncoderContract
 from zerodr.encoders.start.importing import PACKAGE
 from zerodr.plan.rules import facts_of
 

@@ -13,14 +13,13 @@ from zerodr.encoders.folder.checkpoint import check_files, check_weights, positi
 from zerodr.encoders.folder.contract import CONTRACT, SIDES, EncoderContract, make_contract, read_contract
 from zerodr.encoders.folder.layout import read_layout
 from zerodr.encoders.inference.encoder import load_tokenizer
+from zerodr.encoders.network.families import T5_FAMILY
 from zerodr.encoders.network.heads import Dense, LayerNorm, Projection, ance_head, load_projection
-from zerodr.encoders.network.loading import T5_FAMILY
 from zerodr.encoders.network.towers import Tower, check_vocabulary, load_transformer
 from zerodr.encoders.network.trainable import SHARED, BiEncoder, parameter_count
 from zerodr.encoders.pretraining.additions import carry_additions
 from zerodr.encoders.start.importing import check_model, resolve, start_folder
-from zerodr.encoders.start.scratch import POSITIONS, random_transformer
-from zerodr.encoders.start.vocabulary import corpus_texts, one_end, train_tokenizer
+from zerodr.encoders.start.scratch import POSITIONS, corpus_texts, one_end, random_transformer, train_tokenizer
 from zerodr.errors import ModelError
 
 log = logging.getLogger("zerodr")

@@ -22,9 +22,8 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids
 from zerodr.config.base import validate
 from zerodr.config.params import SourceTexts
-from zerodr.encoders.cross_encoder.pair_model import PairContract, PairModel
-from zerodr.encoders.cross_encoder.pairs import BARE_CALL, PairTokens, pair_lengths
-from zerodr.encoders.inference.malloc import keep_freed_memory
+from zerodr.encoders.cross_encoder.pair_model import BARE_CALL, PairContract, PairModel, PairTokens, pair_lengths
+from zerodr.encoders.inference.processor import keep_freed_memory
 from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.encoders.network.moving import Features, features_on
 from zerodr.encoders.network.tokenizing import BARE, TOKENIZING
@@ -36,7 +35,7 @@ from zerodr.training.data.grouping import WASTE, length_groups
 from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.loop.speed import speed_up
 from zerodr.training.teaching.scoring import ScoreStore
-from zerodr.training.teaching.teacher import ScoreSettings
+from zerodr.training.teaching.teacher import ScorePairsSettings
 
 BLOCK = 2048  # pairs between two records of progress
 
@@ -114,7 +113,7 @@ class AnswerReader(PairModel):
         return both.gather(2, columns.expand(2, -1, -1)).masked_fill(~inside, -torch.inf)
 
 
-class ReadUnitsSettings(ScoreSettings, SourceTexts):
+class ReadUnitsSettings(ScorePairsSettings, SourceTexts):
     """Params of rule read_units."""
 
     aggregation: Aggregation = "sum"

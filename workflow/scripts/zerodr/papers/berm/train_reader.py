@@ -23,8 +23,8 @@ from zerodr.papers.berm.reader import AnswerReader, ReadTokens
 from zerodr.papers.berm.settings import AnswerStage, ReaderSettings
 from zerodr.training.data.grouping import WASTE, length_groups
 from zerodr.training.distributed.processes import Group
-from zerodr.training.finetune import Task
-from zerodr.training.kinds import Kind, Lessons
+from zerodr.training.finetune import FinetuneTask
+from zerodr.training.kinds import Lessons, ModelKind
 from zerodr.training.loop.gradcache import Forward, Share, set_random
 
 BATCH_PAIRS = 64
@@ -160,7 +160,7 @@ def predict(
     return answers
 
 
-def answers(task: Task, model: Any) -> Lessons:
+def answers(task: FinetuneTask, model: Any) -> Lessons:
     """Questions with answers of the source.
 
     Raises:
@@ -182,4 +182,4 @@ def answers(task: Task, model: Any) -> Lessons:
 
 
 CREATE = partial(init_pair_model, model_type=AnswerReader, settings_type=ReaderSettings)
-READER = Kind(CREATE, AnswerReader.load_to_train, ReadForward, evaluate_reader, answers)
+READER = ModelKind(CREATE, AnswerReader.load_to_train, ReadForward, evaluate_reader, answers)

@@ -40,8 +40,7 @@ from zerodr.training.pretraining.passages import (
     split_documents,
     write_passages,
 )
-from zerodr.training.pretraining.span_dev import evaluate_spans
-from zerodr.training.pretraining.span_forward import SpanForward
+from zerodr.training.pretraining.span_forward import SpanForward, evaluate_spans
 from zerodr.training.pretraining.views import ViewMaker
 
 log = logging.getLogger("zerodr")

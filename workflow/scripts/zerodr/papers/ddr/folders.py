@@ -10,8 +10,7 @@ from torch import Tensor
 
 from zerodr.artifacts.record import artifact_digest
 from zerodr.config.base import validate
-from zerodr.encoders.folder.additions import PaperFolders
-from zerodr.encoders.folder.contract import read_json, write_model_json
+from zerodr.encoders.folder.contract import PaperFolders, read_json, write_model_json
 from zerodr.errors import ModelError
 from zerodr.papers.ddr import inserting
 from zerodr.papers.ddr.settings import RemSettings

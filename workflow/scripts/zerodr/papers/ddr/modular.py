@@ -21,10 +21,10 @@ from zerodr.artifacts.record import artifact_digest, read_record
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
 from zerodr.encoders.folder.contract import EncoderContract, read_contract, write_contract
-from zerodr.encoders.folder.saving import ONE_FILE, save_tokenizer
+from zerodr.encoders.folder.layout import ONE_FILE, save_tokenizer
 from zerodr.encoders.network.towers import Tower
 from zerodr.encoders.network.trainable import SHARED, BiEncoder
-from zerodr.encoders.pretraining.words import ordinary_ids
+from zerodr.encoders.pretraining.prediction import ordinary_ids
 from zerodr.errors import ModelError
 from zerodr.papers.ddr import folders, inserting
 from zerodr.papers.ddr.folding import UNFOLDED, check_folding, folded

@@ -22,9 +22,7 @@ from zerodr.papers.modir.losses import adversarial_loss, adversary_weight, clamp
 from zerodr.papers.modir.settings import MINIBATCH, AdversarySettings
 from zerodr.training.loop.checkpoint import read_tensors, write_tensors
 from zerodr.training.objectives.base import Encoded, Objective, State
-from zerodr.training.optimization.lamb import Lamb
-from zerodr.training.optimization.optimizers import load_moments, moments, set_rate
-from zerodr.training.optimization.schedules import Schedule
+from zerodr.training.optimizers import Lamb, Schedule, load_moments, moments, set_rate
 
 CLASSIFIER = Path("adversary") / "classifier.safetensors"
 SAMPLES, WEIGHTS = 6, 7  # first words of a seed: what the random numbers are for

@@ -35,7 +35,7 @@ from zerodr.papers.moma.grounding import banned_documents
 from zerodr.papers.moma.measure_attention import read_attention
 from zerodr.papers.moma.settings import AugmenterStage
 from zerodr.training.distributed.processes import check_gpus
-from zerodr.training.finetune import Task, fit
+from zerodr.training.finetune import FinetuneTask, fit
 from zerodr.training.jobs import run_work
 
 STATISTICS, SCORED = "statistics.json", "scored.parquet"
@@ -216,12 +216,12 @@ def train_augmenter(stage: Stage) -> None:
     run_work(stage, task.params, train)
 
 
-def augmenter_task(stage: Stage) -> Task:
+def augmenter_task(stage: Stage) -> FinetuneTask:
     """Data from which an augmenter learns: its mined queries, or the attention to retrieved documents."""
     params = validate(AugmenterParams, stage.params, stage.spec.name())
     learned, parent = stage.path("learned"), augmenter_of(stage.path("model"), params.parent_learned)
     scored = learned / SCORED if params.settings.objective.name == "adist" else None
-    return Task(stage, params, parent, learned, learned, stage.output("model"), scored)
+    return FinetuneTask(stage, params, parent, learned, learned, stage.output("model"), scored)
 
 
 def train(stage: Stage) -> dict[str, Any]:

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from zerodr.config.params import ExportParams
-from zerodr.encoders.folder.additions import CardSection, PaperFolders
 from zerodr.encoders.folder.checkpoint import all_model_files, copy_files
-from zerodr.encoders.folder.contract import CONTRACT, read_contract, write_model_json
+from zerodr.encoders.folder.contract import CONTRACT, CardSection, PaperFolders, read_contract, write_model_json
 from zerodr.errors import ModelError
 from zerodr.papers.moma.fusion_encoder import FUSION, FusionContract, FusionEncoder, fusion_json
 from zerodr.papers.moma.settings import TARGET, Augmentation, AugmentationKeys

@@ -20,7 +20,7 @@ from zerodr.training.additions import Addition, PaperTraining, together
 from zerodr.training.data.examples import Examples
 from zerodr.training.data.grouping import WASTE, length_groups
 from zerodr.training.distributed.processes import Group
-from zerodr.training.kinds import Kind
+from zerodr.training.kinds import ModelKind
 from zerodr.training.loop.dev import evaluate_tokens
 from zerodr.training.loop.gradcache import Forward, Texts
 from zerodr.training.objectives.base import Encoded, Objective
@@ -59,7 +59,7 @@ class FusedQueries(Addition):
         assert isinstance(self.params.settings, MemoryStage), "it was asked for"
         return self.params.settings.memory
 
-    def kind(self, kind: Kind) -> Kind:
+    def kind(self, kind: ModelKind) -> ModelKind:
         """A T5 with fusion in its decoder."""
         return replace(kind, load=FusionEncoder.load, forward=FusedForward, evaluate=evaluate_fused)
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from zerodr.training.distributed.processes import Group
-from zerodr.training.optimization.lamb import portions
+from zerodr.training.optimizers import portions
 
 BUCKET = 6 << 20  # elements that travel together: 24 MiB in float32
 

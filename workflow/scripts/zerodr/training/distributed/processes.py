@@ -1,13 +1,25 @@
-"""Join several processes: gather vectors, add gradients, and start the processes of a stage."""
+"""Join several processes: gather vectors, add gradients, start the processes of a stage, stop them.
+
+On several nodes of one Slurm job `srun` starts torch.distributed.run on each; the stage itself runs on the job's first
+node, which is also where the processes meet. SIGTERM (preemption, time limit) lets the step finish, writes a
+checkpoint, and asks the scheduler for another try.
+"""
+
+from __future__ import annotations
 
 import json
 import logging
 import os
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,13 +28,106 @@ from torch import Tensor
 import zerodr
 from zerodr import errors
 from zerodr.errors import MachineError, ZerodrError
-from zerodr.training.distributed.nodes import across_nodes
-from zerodr.training.distributed.termination import Preempted, Termination
-from zerodr.training.optimization.lamb import portions
+from zerodr.training.optimizers import portions
 
 log = logging.getLogger("zerodr")
+RETRY = 75  # EX_TEMPFAIL of <sysexits.h>: try again later
+JOB_VARIABLES = ("SLURM_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_CONF")
 OUTCOME = "outcome.json"
 SPARE_OUTCOME = "ZERODR_SPARE_OUTCOME"  # variable: where it goes when the job's folder can't be written
+
+
+class Preempted(SystemExit):
+    """The stage was asked to stop and wrote a checkpoint. Exit status 75."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(RETRY)
+        log.warning("%s: asked to stop; a checkpoint is kept, the same command continues from it", name)
+
+
+class Termination:
+    """While entered, SIGTERM only sets `requested`. Outside the main thread, where Python takes no handler, never."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._children: list[subprocess.Popen] = []
+        self._before: Any = None
+
+    def __enter__(self) -> Termination:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+
+    def forward(self, child: subprocess.Popen) -> None:
+        """Send the signal on to `child`, too."""
+        self._children.append(child)
+        if self.requested:
+            child.terminate()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if not self.requested:
+            self.requested = True
+            for child in self._children:
+                child.terminate()
+
+
+def across_nodes(
+    environment: dict[str, str], agent: list[str], nodes: int, threads: int, gpus: int, name: str
+) -> tuple[dict[str, str], list[str]]:
+    """Return environment and command that start `agent` once on each node of the Slurm job.
+
+    Args:
+        environment: of this process; variables of Slurm's batch step are left out: `srun` would read them as options.
+        agent: command; the number of nodes and the port where they meet are appended.
+        nodes: machines of the job.
+        threads: cores of each.
+        gpus: GPUs of each.
+        name: the stage, for messages.
+
+    Raises:
+        MachineError: this is no Slurm job.
+    """
+    if "SLURM_JOB_ID" not in environment:
+        raise MachineError(
+            name,
+            f"asks for {nodes} nodes, and this is no Slurm job",
+            "run it with --profile slurm, or train on one: --config nodes=1",
+        )
+    variables = {key: value for key, value in environment.items() if not key.startswith(("SLURM_", "SRUN_", "SBATCH_"))}
+    variables |= {key: environment[key] for key in JOB_VARIABLES if key in environment}
+    words = [
+        "srun",
+        "--overlap",
+        f"--nodes={nodes}",
+        f"--ntasks={nodes}",
+        "--ntasks-per-node=1",
+        "--mem=0",
+        f"--cpus-per-task={threads}",
+        "--kill-on-bad-exit=1",
+    ]
+    words += [f"--gpus-per-node={gpus}"] if gpus else []
+    return variables, [*words, *agent, str(nodes), str(_free_port())]
+
+
+def _free_port() -> int:
+    """Choose a port that nobody on this node listens on."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def rendezvous(nodes: str, port: str, environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return options of torch.distributed.run for one of the agents that `srun` started."""
+    return [
+        f"--nnodes={nodes}",
+        f"--node-rank={environment['SLURM_NODEID']}",
+        f"--master-addr={environment['SLURM_LAUNCH_NODE_IPADDR']}",
+        f"--master-port={port}",
+    ]
 
 
 class Group:

@@ -16,15 +16,13 @@ import torch
 import torch.distributed as dist
 
 from zerodr.artifacts.adapter import configure_logging
-from zerodr.artifacts.choices import job_choices
 from zerodr.artifacts.machine import MachineErrors
 from zerodr.artifacts.processes import die_with_parent
+from zerodr.artifacts.processor import job_kind
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage, StageSpec
 from zerodr.errors import ZerodrError
-from zerodr.training.distributed.nodes import rendezvous
-from zerodr.training.distributed.processes import OUTCOME, SPARE_OUTCOME
-from zerodr.training.distributed.termination import RETRY, Preempted
+from zerodr.training.distributed.processes import OUTCOME, RETRY, SPARE_OUTCOME, Preempted, rendezvous
 
 log = logging.getLogger("zerodr")
 
@@ -52,7 +50,7 @@ def rank(path: str) -> int:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if gpu else "gloo")
     try:
-        with MachineErrors(name, [path]), job_choices(stage.state, stage.spec.site):
+        with MachineErrors(name, [path]), job_kind(stage.state):
             outcome = {"kind": "done", **work(stage)}
         status = 0
     except Preempted:

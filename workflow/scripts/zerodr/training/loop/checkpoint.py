@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 
 from zerodr.errors import ArtifactError
 from zerodr.training.objectives.base import Objective
-from zerodr.training.optimization.optimizers import load_moments, moments
+from zerodr.training.optimizers import load_moments, moments
 
 PREFIX, WRITING = "checkpoint-", ".checkpoint.writing"
 
@@ -154,7 +154,7 @@ def load_checkpoint(
         raise ArtifactError(
             folder,
             f"is of another run (settings and kernels {facts['identity'][:12]}, this run {identity[:12]})",
-            "take back what you changed (settings, processes, pinned kernels), or remove the folder to start afresh",
+            "take back what you changed (settings, processes), or remove the folder to start afresh",
         )
     restore_weights(model, read_tensors(folder / "model.safetensors"), folder)
     load_moments(optimizer, read_tensors(folder / "optimizer.safetensors"))

@@ -22,11 +22,10 @@ from torch.optim import Optimizer
 
 from zerodr.artifacts.progress import Progress, log_waiting
 from zerodr.config.training import TrainingSettings
-from zerodr.encoders.inference.malloc import lasting_blocks
+from zerodr.encoders.inference.processor import lasting_blocks
 from zerodr.errors import ClassifierDiverged, ConfigError, NonFiniteLoss
 from zerodr.training.distributed.overlap import GradientSums
-from zerodr.training.distributed.processes import Group
-from zerodr.training.distributed.termination import Preempted, Termination
+from zerodr.training.distributed.processes import Group, Preempted, Termination
 from zerodr.training.loop.checkpoint import (
     Saving,
     Snapshot,
@@ -39,8 +38,7 @@ from zerodr.training.loop.checkpoint import (
 from zerodr.training.loop.feed import Feed
 from zerodr.training.loop.gradcache import Forward, Share, add_gradients, prepare
 from zerodr.training.objectives.base import Objective
-from zerodr.training.optimization.optimizers import make_scaler, set_rate
-from zerodr.training.optimization.schedules import Schedule
+from zerodr.training.optimizers import Schedule, make_scaler, set_rate
 
 log = logging.getLogger("zerodr")
 CURVE_POINTS = 200

@@ -1,32 +1,36 @@
-"""Choose the fastest exact arithmetic of a training run on this machine, without changing the model's numbers.
+"""Take the fastest exact arithmetic of a training run on this kind of processor, or compiled layers on a GPU.
 
 On the CPU, torch's fp32 multiplications go through MKL, which on some processors takes slower kernels than oneDNN has.
-`FastLinear` computes the three products of a linear layer with oneDNN. The operator is private to torch: it is tried
-first, and where it is missing or wrong the plain layers stay, and the run says so. They also stay for shapes for which
-they are clearly faster on this kind of processor (encoders/inference/probing.py). The first process chooses for all.
+`FastLinear` computes the three products of a linear layer with oneDNN, without changing the model's numbers. The
+operator is private to torch: it is tried first, and where it is missing or wrong the plain layers stay, and the run
+says so. They also stay on kinds of processors on which they are faster (config/kernels.yaml).
+
+`torch.compile` runs layers in place where a training asks for it. Each layer's forward pass is compiled, not the whole
+network: so every way into it is (a whole pass, T5's encoder alone), and hooks on layers work as before. A compiled
+layer is of a subclass of its class, so a copy of the model computes with the copy's weights, and files of weights stay
+as they are. The numbers are not those of plain layers: kernels are fused, dropout draws others, and a GPU's kernels are
+chosen by time. So a training that was cut off and continued may end with other last bits.
 """
 
 import logging
 import os
-from collections.abc import Callable, Sequence
-from functools import partial
+import subprocess
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from zerodr.encoders.inference.malloc import keep_freed_memory
-from zerodr.encoders.inference.probing import USUAL, Choice, choose
+from zerodr.artifacts.processor import kind_of_job
+from zerodr.encoders.inference.processor import keep_freed_memory
 from zerodr.encoders.network.towers import Precision
 from zerodr.training.distributed.processes import Group
 
 log = logging.getLogger("zerodr")
 NEAR = 1e-4
-LEAST_WEIGHTS = 1 << 16  # of layers that are compared
-PROBED_ROWS, PROBED_WIDTH = 512, 768  # of a comparison: tokens, and components where no layer says how many
-MOST_OUTPUTS = 4096  # columns of a larger layer
 PREPARED = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")  # oneDNN keeps memory for each shape of text that it has seen
+SHAPES = 64  # compiled forms of a layer's code before torch takes the plain one: modes, arithmetic, sides of T5
+TRIED = (16, 64)  # shape of the tensor that is tried
 
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -125,36 +129,15 @@ def arithmetic(precision: Precision, device: str, group: Group | None = None) ->
     bf16 is wanted for speed alone. AMD's processors with AVX-512 BF16, and Intel's with AMX, multiply it faster than
     fp32; an Intel Xeon without AMX does so at half the speed. Other devices and precisions stay as they are.
     """
-    if device != "cpu" or precision != "bf16":
+    if device != "cpu" or precision != "bf16" or _agreed(kind_of_job().bf16 == "faster", group):
         return precision
-
-    def ways() -> tuple[Callable[[], Any], Callable[[], Any]]:
-        rows, width, bias = PROBED_ROWS, PROBED_WIDTH, None
-        x, weight = (torch.linspace(-1, 1, n * width).view(n, width) for n in (rows, width))
-        gradient = torch.linspace(-1, 1, rows * width).view(rows, width)
-        half = [tensor.to(torch.bfloat16) for tensor in (x, weight, gradient)]
-        return (
-            partial(_gradients, functional.linear, half[0], half[1], bias, half[2]),
-            partial(_gradients, functional.linear, x, weight, bias, gradient),
-        )
-
-    (choice,) = _agreed([lambda: choose("arithmetic", "", ("bf16", "fp32"), ways)], group)
-    if choice.other:
-        log.info("fp32 in place of bf16: %s", _why(choice))
-    return "fp32" if choice.other else precision
+    log.info("fp32 in place of bf16: this kind of processor is slower in bf16")
+    return "fp32"
 
 
-def _why(choice: Choice) -> str:
-    """Say why the other way is taken."""
-    return f"{choice.times:.2f} times faster" if choice.times > 1 else "as pinned"
-
-
-def _agreed(makers: Sequence[Callable[[], Choice]], group: Group | None) -> list[Choice]:
-    """Choose in the first process for all."""
-    if group is None:
-        return [make() for make in makers]
-    flat = group.from_first(lambda: [value for make in makers for value in make()], 2 * len(makers))
-    return [Choice(bool(other), times) for other, times in zip(flat[::2], flat[1::2], strict=True)]
+def _agreed(flag: bool, group: Group | None) -> bool:
+    """Return the first process's flag in all."""
+    return flag if group is None else bool(group.from_first(lambda: [float(flag)], 1)[0])
 
 
 def speed_up(
@@ -188,37 +171,12 @@ def speed_up(
         reason = reason or "another process lacks oneDNN's"
     if reason:
         return Kernels(f"torch ({reason})", {"linear": "torch"})
-    return _replace(model, group)
-
-
-def _replace(model: nn.Module, group: Group | None) -> Kernels:
-    """Replace linear layers by oneDNN's, but for shapes for which torch's are clearly faster."""
-    layers = [module for module in model.modules() if type(module) is nn.Linear]
-    shapes = sorted({(layer.in_features, layer.out_features) for layer in layers})
-    compared = [shape for shape in shapes if shape[0] * shape[1] >= LEAST_WEIGHTS]  # others take no time
-    choices = dict(zip(compared, _agreed([partial(compare, *shape) for shape in compared], group), strict=True))
-    plain = {f"{shape[0]}x{shape[1]}": _why(choice) for shape, choice in choices.items() if choice.other}
-    for layer in layers:
-        if not choices.get((layer.in_features, layer.out_features), USUAL).other:
-            layer.__class__ = FastLinear
-    named = ", ".join(f"{shape} {why}" for shape, why in plain.items())
-    words = f"fp32 by oneDNN{f' (but torch: {named})' if plain else ''}, plain attention"
-    return Kernels(words, {f"linear {shape}": "torch" for shape in plain})
-
-
-def compare(inputs: int, outputs: int) -> Choice:
-    """Compare a step of `nn.Linear` with one of `FastLinear`, which stays unless the other is clearly faster."""
-
-    def ways() -> tuple[Callable[[], Any], Callable[[], Any]]:
-        columns = min(outputs, MOST_OUTPUTS)
-        x, weight = (torch.linspace(-1, 1, n * inputs).view(n, inputs) for n in (PROBED_ROWS, columns))
-        bias, gradient = torch.ones(columns), torch.linspace(-1, 1, PROBED_ROWS * columns).view(PROBED_ROWS, columns)
-        fast, plain = (
-            partial(_gradients, way, x, weight, bias, gradient) for way in (_Linear.apply, functional.linear)
-        )
-        return fast, plain
-
-    return choose("linear", f"{inputs}x{outputs}", ("onednn", "torch"), ways)
+    if _agreed(kind_of_job().linear == "torch", group):
+        return Kernels("fp32 by torch, plain attention", {"linear": "torch"})
+    for module in model.modules():
+        if type(module) is nn.Linear:
+            module.__class__ = FastLinear
+    return Kernels("fp32 by oneDNN, plain attention", {})
 
 
 def set_dropout(model: nn.Module, rate: float) -> None:
@@ -228,3 +186,60 @@ def set_dropout(model: nn.Module, rate: float) -> None:
             module.p = rate
         elif isinstance(getattr(module, "dropout", None), float):
             module.dropout = rate  # type: ignore[assignment]
+
+
+def compile_layers(model: nn.Module, device: str, group: Group | None = None, backend: str = "inductor") -> str | None:
+    """Compile the forward pass of each layer of `model`, in place.
+
+    Args:
+        device: where it is.
+        group: processes that train together; where one of them can't compile, none does.
+        backend: of torch.compile.
+
+    Returns:
+        None when layers are compiled; else the reason why they are not, which is logged.
+    """
+    layers = layers_of(model)
+    reason = None if layers else "no layers that torch.compile is known for"
+    reason = reason or why_not_compiled(device, backend)
+    if group is not None and group.any(reason is not None, device):
+        reason = reason or "another process can't"
+    if reason is not None:
+        log.warning("layers are not compiled: %s", reason)
+        return reason
+    torch._dynamo.config.recompile_limit = SHAPES  # type: ignore[attr-defined]
+    classes = {kind: compiled_class(kind, backend) for kind in {type(layer) for layer in layers}}
+    for layer in layers:
+        layer.__class__ = classes[type(layer)]
+    log.info("%d layers are compiled", len(layers))
+    return None
+
+
+def layers_of(model: nn.Module) -> list[nn.Module]:
+    """List the layers that transformers repeats: BERT's layers, T5's blocks."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
+
+
+def compiled_class(kind: type[nn.Module], backend: str) -> type[nn.Module]:
+    """Make a subclass of a layer's class with a compiled forward pass, for texts of any number and length."""
+    compiled = torch.compile(kind.forward, dynamic=True, backend=backend)
+
+    def forward(layer: Any, *args: Any, **options: Any) -> Any:
+        return compiled(layer, *args, **options)
+
+    return type(f"Compiled{kind.__name__}", (kind,), {"forward": forward, "__module__": kind.__module__})
+
+
+def why_not_compiled(device: str, backend: str = "inductor") -> str | None:
+    """Compile a small function and run it with its gradient; return None when that works, else the reason."""
+    if torch.device(device).type == "cpu" and backend == "inductor":
+        return "the CPU has kernels of its own (oneDNN)"
+    x = torch.linspace(-1, 1, TRIED[0] * TRIED[1], device=device).view(TRIED).requires_grad_()
+    try:
+        torch.compile(lambda values: torch.softmax(values, -1).square().sum(), backend=backend)(x).backward()
+    except (RuntimeError, ImportError, OSError, subprocess.SubprocessError) as error:  # no compiler, no Triton
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        return f"torch.compile does not work here ({first})"
+    return None

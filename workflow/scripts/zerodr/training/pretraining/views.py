@@ -16,12 +16,20 @@ from zerodr.encoders.inference.token_store import TokenStore, call_facts
 from zerodr.encoders.network.moving import Features
 from zerodr.encoders.network.tokenizing import Call
 from zerodr.encoders.network.trainable import BiEncoder
-from zerodr.encoders.pretraining.words import check_masking, ordinary_ids, token_words
+from zerodr.encoders.pretraining.prediction import check_masking, ordinary_ids, token_words
 from zerodr.errors import ConfigError, ModelError
 from zerodr.training.data.grouping import length_groups
-from zerodr.training.data.memo import Memo
-from zerodr.training.pretraining.corruption import corrupt, sentinels_of
-from zerodr.training.pretraining.masking import NOT_MASKED, Vocabulary, Words, crop, delete, mask_words
+from zerodr.training.data.tokens import Memo
+from zerodr.training.pretraining.masking import (
+    NOT_MASKED,
+    Vocabulary,
+    Words,
+    corrupt,
+    crop,
+    delete,
+    mask_words,
+    sentinels_of,
+)
 from zerodr.training.pretraining.passages import PassageBatch, Passages, two_spans
 from zerodr.training.pretraining.token_losses import NO_MARK, TokenLoss
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from zerodr.encoders.cross_encoder.network import CrossEncoder
-from zerodr.encoders.cross_encoder.pairs import BARE_CALL, PairTokens
+from zerodr.encoders.cross_encoder.pair_model import BARE_CALL, PairTokens
 from zerodr.encoders.network.moving import features_on, on_device
 from zerodr.training.data.batches import Batch
 from zerodr.training.data.examples import Examples

@@ -18,9 +18,9 @@ import torch
 
 from zerodr.artifacts.progress import Progress, log_waiting
 from zerodr.artifacts.record import write_json
-from zerodr.encoders.cross_encoder.pairs import PairTokens
-from zerodr.encoders.cross_encoder.scorer import Scorer
-from zerodr.encoders.inference.parallel import encode_batches
+from zerodr.encoders.cross_encoder.network import Scorer
+from zerodr.encoders.cross_encoder.pair_model import PairTokens
+from zerodr.encoders.inference.encoder import encode_batches
 from zerodr.errors import NonFiniteScore
 from zerodr.training.data.examples import Examples
 from zerodr.training.data.grouping import WASTE, length_groups
@@ -34,7 +34,7 @@ BLOCK = 2048  # pairs between two records of progress
 
 
 @dataclass(frozen=True)
-class Pairs:
+class ScoredPairs:
     """The pairs of a mined file.
 
     Attributes:
@@ -62,7 +62,7 @@ class Pairs:
         return pa.ListArray.from_arrays(pa.array(self.offsets, pa.int32()), values)
 
 
-def pairs_of(examples: Examples) -> Pairs:
+def pairs_of(examples: Examples) -> ScoredPairs:
     """Which pairs are to be scored. Rows of the same query id share their pairs."""
     positives, negatives = examples.positives, examples.negatives
     offsets = np.r_[0, np.cumsum(negatives.sizes + 1)].astype(np.int64)
@@ -78,7 +78,7 @@ def pairs_of(examples: Examples) -> Pairs:
     names = examples.queries.dictionary_encode().indices.to_numpy().astype(np.int64)
     codes = names[rows] * len(examples.documents) + documents
     _, index, indices = np.unique(codes[known], return_index=True, return_inverse=True)
-    return Pairs(rows[known][index], documents[known][index], offsets, known, indices)
+    return ScoredPairs(rows[known][index], documents[known][index], offsets, known, indices)
 
 
 class ScoreStore:
@@ -136,7 +136,7 @@ class Scoring:
 
 
 def score_all(
-    scorer: Scorer, examples: Examples, pairs: Pairs, store: ScoreStore, how: Scoring
+    scorer: Scorer, examples: Examples, pairs: ScoredPairs, store: ScoreStore, how: Scoring
 ) -> tuple[np.ndarray, float]:
     """Score every distinct pair, from where `store` ended; the next blocks are tokenised meanwhile.
 
@@ -195,7 +195,7 @@ def _check(scores: np.ndarray, examples: Examples, rows: np.ndarray, documents: 
         )
 
 
-def score_statistics(slots: np.ndarray, pairs: Pairs) -> dict[str, float]:
+def score_statistics(slots: np.ndarray, pairs: ScoredPairs) -> dict[str, float]:
     """How well the teacher separates first positives from mined negatives; {} where no query has both.
 
     Args:

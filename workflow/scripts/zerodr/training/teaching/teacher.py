@@ -11,9 +11,8 @@ from pydantic import Field
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
 from zerodr.config.training import JoinedTexts
-from zerodr.encoders.cross_encoder.network import CrossEncoder
-from zerodr.encoders.cross_encoder.scorer import Scorer
-from zerodr.encoders.inference.malloc import keep_freed_memory
+from zerodr.encoders.cross_encoder.network import CrossEncoder, Scorer
+from zerodr.encoders.inference.processor import keep_freed_memory
 from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.errors import ArtifactError
 from zerodr.training.data.examples import MINED, SCORED, load_examples
@@ -28,7 +27,7 @@ from zerodr.training.teaching.scoring import (
 )
 
 
-class ScoreSettings(JoinedTexts):
+class ScorePairsSettings(JoinedTexts):
     """Params of rule score_pairs."""
 
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -45,7 +44,7 @@ def score_pairs(stage: Stage) -> None:
         ArtifactError: the mined file is of another corpus, or has scores already.
         NonFiniteScore: names the first pair that has no finite score.
     """
-    settings = validate(ScoreSettings, stage.params, stage.spec.name())
+    settings = validate(ScorePairsSettings, stage.params, stage.spec.name())
     os.environ.setdefault("RAYON_NUM_THREADS", str(stage.threads))  # threads of the tokenizer
     keep_freed_memory()
     model = CrossEncoder.load_trained(stage.path("teacher"), settings.precision)

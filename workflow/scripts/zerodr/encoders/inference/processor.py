@@ -1,18 +1,42 @@
-"""Keep the large temporaries of a forward pass in the process instead of returning them to the kernel after each batch.
+"""Choose an arithmetic that the processor has instructions for, and keep freed memory.
 
-glibc returns every freed block above 128 KiB to the kernel; a batch then costs thousands of page faults. Call it once,
-before the first large allocation. Without glibc it does nothing and returns False.
+glibc returns every freed block above 128 KiB to the kernel; a batch then costs thousands of page faults. Call
+`keep_freed_memory` once, before the first large allocation. Without glibc it does nothing and returns False.
 """
 
 import ctypes
+import logging
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
+from zerodr.artifacts.processor import kind_of_job
+from zerodr.encoders.network.towers import Precision
+
+log = logging.getLogger("zerodr")
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # names and numbers of <malloc.h>
 THRESHOLD_BYTES = 1 << 30
 PAD_BYTES = 16 << 20
 LASTING_BYTES = 64 << 10
+
+
+def usable_precision(precision: Precision, device: str) -> Precision:
+    """Return the arithmetic of a forward pass: fp32 in place of bf16 on a processor without instructions for bf16.
+
+    Without them bf16 is emulated, at a fifth of fp32's speed (`benchmarks/kernels.md`).
+    """
+    if device != "cpu" or precision != "bf16" or kind_of_job().bf16 != "absent":
+        return precision
+    _warn_once()
+    return "fp32"
+
+
+@cache
+def _warn_once() -> None:
+    log.warning(
+        "fp32 in place of bf16: no bf16 instructions are known of this kind of processor (benchmarks/kernels.md)"
+    )
 
 
 def keep_freed_memory() -> bool:

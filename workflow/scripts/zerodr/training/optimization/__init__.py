@@ -1,1 +1,0 @@
-"""Optimisers and schedules of learning rates."""
