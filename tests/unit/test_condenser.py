@@ -184,11 +184,12 @@ def test_kept_heads_are_taken_up_and_the_folder_is_a_plain_model(tmp_path, famil
     }
     again = HeadedEncoder(BiEncoder.load(tmp_path / "kept"), "condenser", 2, seed=2).eval()
     fresh = {key: value.clone() for key, value in again.state_dict().items()}
-    assert load_additions(again, tmp_path / "kept", True) == {"prediction": "pretraining", "layers": "model"}
+    assert load_additions(again, tmp_path / "kept", "from_model") == {"prediction": "pretraining", "layers": "model"}
     for key, value in model.state_dict().items():
         assert torch.equal(value, again.state_dict()[key]), key
     partly = HeadedEncoder(BiEncoder.load(tmp_path / "kept"), "condenser", 2, seed=2)
-    assert load_additions(partly, tmp_path / "kept", False)["layers"] == "fresh"
+    assert load_additions(again, tmp_path / "kept", "if_present")["layers"] == "model"
+    assert load_additions(partly, tmp_path / "kept", "init")["layers"] == "fresh"
     assert all(
         torch.equal(value, fresh[key]) for key, value in partly.state_dict().items() if key.startswith("layers.")
     )
@@ -213,9 +214,9 @@ def test_a_checkpoints_own_prediction_layer_is_taken(tmp_path, family, masked):
     made.save(tmp_path / "init")
     assert carry_additions(tmp_path / "plain", tmp_path / "init")
     model = HeadedEncoder(BiEncoder.load(tmp_path / "init"), "none").eval()
-    assert load_additions(model, tmp_path / "init", False) == {"prediction": "pretraining"}
+    assert load_additions(model, tmp_path / "init", "init") == {"prediction": "pretraining"}
     direct = HeadedEncoder(made, "none").eval()
-    assert load_additions(direct, tmp_path / "plain", False) == {"prediction": "checkpoint"}
+    assert load_additions(direct, tmp_path / "plain", "init") == {"prediction": "checkpoint"}
     features, labels = batch(model)
     expected = network(**features).logits
     expected = torch.nn.functional.cross_entropy(expected[labels >= 0], labels[labels >= 0], reduction="sum")
@@ -224,18 +225,21 @@ def test_a_checkpoints_own_prediction_layer_is_taken(tmp_path, family, masked):
         assert float(losses["late_mlm"]) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_a_model_without_a_head_says_so(tmp_path):
+def test_a_model_without_a_head_says_so(tmp_path, caplog):
     model = headed(tmp_path)
     model.encoder.save(tmp_path / "plain")
     assert not carry_additions(tmp_path / "plain", tmp_path / "other")
-    assert load_additions(model, tmp_path / "plain", False) == {"prediction": "fresh", "layers": "fresh"}
+    assert load_additions(model, tmp_path / "plain", "init") == {"prediction": "fresh", "layers": "fresh"}
+    with caplog.at_level("WARNING"):
+        assert load_additions(model, tmp_path / "plain", "if_present")["layers"] == "fresh"
+    assert "its layers start from random weights" in caplog.text
     with pytest.raises(
         ModelError, match="from_model continues with .*kind condenser, layers 2, skip_layer 1; kind none"
     ):
-        load_additions(model, tmp_path / "plain", True)
+        load_additions(model, tmp_path / "plain", "from_model")
     headed(tmp_path, skip=0).save(tmp_path / "other-skip")
     with pytest.raises(ModelError, match="skip_layer 1; kind condenser, layers 2, skip_layer 0"):
-        load_additions(model, tmp_path / "other-skip", True)
+        load_additions(model, tmp_path / "other-skip", "from_model")
 
 
 def test_damaged_and_strange_heads_are_refused(tmp_path):
@@ -245,12 +249,12 @@ def test_damaged_and_strange_heads_are_refused(tmp_path):
     whole = path.read_bytes()
     path.write_bytes(whole[:-100])
     with pytest.raises(ModelError, match="is no whole safetensors file"):
-        load_additions(model, tmp_path / "kept", True)
+        load_additions(model, tmp_path / "kept", "from_model")
     path.write_bytes(whole)
     sizes = {"hidden": 64, "layers": 2, "heads": 4, "vocabulary": 400}
     wider = HeadedEncoder(tiny_model(tmp_path / "wider", architecture=sizes), "condenser", 2)
     with pytest.raises(ModelError, match="its head does not fit its backbone"):
-        load_additions(wider, tmp_path / "kept", True)
+        load_additions(wider, tmp_path / "kept", "from_model")
 
 
 def test_what_cannot_be_pretrained(tmp_path):

@@ -1,16 +1,26 @@
-"""Hub models without a revision: planned, and refused before a run at scale paper fetches them."""
+"""Hub models without a revision: the run that first needs them resolves and locks them; the lock is followed."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import shutil
+import subprocess
+import sys
+import threading
+from datetime import date
 from pathlib import Path
 
 import pytest
+from encoder_helpers import tiny_bert
+from tests.hub import Hub, Repository
 
 from zerodr.config.load import load_bench
+from zerodr.config.pins import LOCK, read_lock, render_lock
 from zerodr.errors import ConfigError
 from zerodr.plan import Plan
-from zerodr.plan.pins import pin_refusal
+from zerodr.plan.pins import loose_models
 
 HUB = "kind: encoder\nlabel: x\ndescription: x\nsettings: {model: organisation/name}\n"
 TRAINED = """
@@ -25,49 +35,147 @@ settings:
       objective: {name: info_nce}
       training: {steps: 10, batch_queries: 8}
 """
+CALL = """
+import json, sys
+from pathlib import Path
+from zerodr.errors import ZerodrError
+from zerodr.operations import revisions
+try:
+    answer = getattr(revisions, sys.argv[1])(*json.loads(sys.argv[2]), root=Path(sys.argv[3]))
+    print(json.dumps(answer))
+except ZerodrError as error:
+    print(error)
+"""
 
 
 @pytest.fixture
-def methods(root, tmp_path):
+def project(root, tmp_path):
     (tmp_path / "resources").symlink_to(root / "resources")
     project = Path(shutil.copytree(root / "config", tmp_path / "config")).parent
     (project / "config/methods/hub.yaml").write_text(HUB)
-    (project / "config/methods/hub2.yaml").write_text(HUB.replace("}", ", revision: abc}"))
+    (project / "config/methods/hub2.yaml").write_text(HUB.replace("}", f", revision: {'a' * 40}}}"))
     (project / "config/methods/own.yaml").write_text(TRAINED)
     return project
 
 
-def refusal(root, scale, *jobs):
-    return pin_refusal(Plan(load_bench(root, {"scale": scale, "methods": ["bm25-flat"]})), jobs)
+def loose(project, *jobs, scale="paper"):
+    return loose_models(Plan(load_bench(project, {"scale": scale, "methods": ["bm25-flat"]})), jobs)
 
 
-def test_a_table_with_an_unpinned_row_is_planned(methods):
-    assert Plan(load_bench(methods, {"scale": "paper", "methods": ["hub"]})).methods == ("hub",)
+@pytest.fixture
+def hub(tmp_path):
+    folder = tiny_bert(tmp_path / "served")
+    states = {"organisation/name": "open", "organisation/start": "open", "organisation/closed": "gated"}
+    with Hub({name: Repository(folder, state) for name, state in states.items()}) as served:
+        yield served
 
 
-def test_a_run_that_would_fetch_it_is_refused(methods):
-    text = refusal(methods, "paper", ("import_model", "hub"), ("init_model", "own"), ("search_bm25", "bm25-flat"))
-    assert "'organisation/name' (method hub)" in text and "'organisation/start' (method own)" in text
-    assert (
-        "pin before use: add --config 'revisions={organisation/name: <commit>, organisation/start: <commit>}'" in text
+def ask(hub, project, function, *values):
+    """Call a function of `operations.revisions` in a process that asks `hub`; its answer, or its error's sentence."""
+    home = {"HF_ENDPOINT": hub.address, "HF_HOME": str(project / "hub"), "HF_TOKEN": "", "NO_PROXY": "127.0.0.1"}
+    kept = {name: value for name, value in os.environ.items() if "OFFLINE" not in name}
+    library = {"PYTHONPATH": str(Path(__file__).parents[2] / "workflow/scripts")}
+    words = [sys.executable, "-c", CALL, function, json.dumps(values), str(project)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=kept | home | library)
+    text = done.stdout.strip()
+    return json.loads(text) if text.startswith("[") else text
+
+
+# ---- which models a run resolves -------------------------------------------------------------------------------
+def test_models_without_a_revision_are_those_that_jobs_would_fetch(project):
+    jobs = ("import_model", "hub"), ("init_model", "own"), ("import_model", "hub2"), ("search_bm25", "bm25-flat")
+    assert loose(project, *jobs) == {"organisation/name": "hub", "organisation/start": "own"}
+    assert loose(project, ("import_model", "all-minilm-l6-v2"), ("init_model", "dpr+scratch")) == {}
+    assert loose(project, ("import_model", "hub"), scale="mini") == {"organisation/name": "hub"}
+
+
+def test_a_table_with_such_a_row_is_planned(project):
+    assert Plan(load_bench(project, {"scale": "paper", "methods": ["hub"]})).methods == ("hub",)
+
+
+# ---- the lock --------------------------------------------------------------------------------------------------
+def test_a_lock_fills_in_missing_revisions_alone_and_the_option_wins(project):
+    locked = {name: ("b" * 40, date(2026, 11, 26)) for name in ("organisation/name", "organisation/gone")}
+    (project / LOCK).write_text(render_lock(locked))
+    bench = load_bench(project, {"scale": "paper"})
+    assert bench.methods["hub"].settings.revision == "b" * 40
+    assert bench.methods["hub2"].settings.revision == "a" * 40
+    assert loose(project, ("import_model", "hub")) == {}
+    bench = load_bench(project, {"revisions": {"organisation/name": "c", "organisation/start": "d"}})
+    assert {bench.methods[name].settings.revision for name in ("hub", "hub2")} == {"c"}
+    assert bench.methods["own@ep0"].settings.encoder.revision == "d"
+
+
+@pytest.mark.parametrize(
+    "line", ["a/b: nonsense", "a/b: {commit: abc, date: 2026-11-26}", f"a/b: {{commit: {'a' * 40}}}", "a/b:"]
+)
+def test_a_lock_edited_to_nonsense_is_named(project, line):
+    (project / LOCK).write_text(f"{line}\n")
+    with pytest.raises(ConfigError, match="config/revisions.yaml: a/b: expected .*remove the line"):
+        load_bench(project, {})
+
+
+def test_a_model_that_no_recipe_names_is_refused(project):
+    with pytest.raises(ConfigError, match="no recipe names the model 'organisation/nam': did you mean organisation/n"):
+        load_bench(project, {"revisions": {"organisation/nam": "abc"}})
+
+
+# ---- with a hub ------------------------------------------------------------------------------------------------
+def test_models_are_resolved_once_and_locked(hub, project):
+    models = {"organisation/name": "hub", "organisation/start": "own"}
+    lines = ask(hub, project, "lock_models", models, False)
+    commit = hub.repositories["organisation/name"].commits[-1]
+    assert lines[0] == f"organisation/name is locked at commit {commit} (config/revisions.yaml)" and len(lines) == 2
+    assert {name: entry[0] for name, entry in read_lock(project / LOCK).items()} == dict.fromkeys(models, commit)
+    hub.repositories["organisation/name"].commits.append("e" * 40)
+    asked = len(hub.requests)
+    assert ask(hub, project, "lock_models", models, False) == [] and len(hub.requests) == asked
+    assert read_lock(project / LOCK)["organisation/name"][0] == commit
+
+
+def test_a_hub_that_moved_is_told_and_followed_when_asked(hub, project):
+    ask(hub, project, "lock_models", {"organisation/name": "hub"}, False)
+    old = read_lock(project / LOCK)["organisation/name"][0]
+    assert "main is the same" in ask(hub, project, "compare_lock")[0]
+    hub.repositories["organisation/name"].commits[:] = ["e" * 40]
+    assert f"main is {'e' * 40} now, which is not followed" in ask(hub, project, "compare_lock")[0]
+    assert read_lock(project / LOCK)["organisation/name"][0] == old
+    assert "renewed" in ask(hub, project, "compare_lock", ["organisation/name"], True)[0]
+    assert read_lock(project / LOCK)["organisation/name"][0] == "e" * 40
+
+
+@pytest.mark.parametrize(
+    "model, message",
+    [
+        (
+            "organisation/closed",
+            r"closed \(method m\): asks to accept its licence: accept it at http.*organisation/closed",
+        ),
+        ("organisation/absent", r"absent \(method m\): is not on the hub, or is private.*HF_TOKEN"),
+        ("no name/at all", r"is neither a folder nor a hub name"),
+    ],
+)
+def test_refusals_of_the_hub_are_one_sentence_and_leave_the_lock(hub, project, model, message):
+    told = ask(hub, project, "lock_models", {"organisation/name": "hub", model: "m"}, False)
+    assert told.startswith("ModelError: ") and "\n" not in told
+    assert re.search(message, told), told
+    assert not (project / LOCK).exists()
+
+
+def test_without_a_hub_the_cache_decides_or_a_sentence(hub, project):
+    told = ask(hub, project, "lock_models", {"organisation/name": "hub"}, True)
+    assert "organisation/name (method hub): has no revision, the hub can't be reached" in told
+    hub.down = True
+    assert "the hub cache does not hold the model" in ask(
+        hub, project, "lock_models", {"organisation/name": "h"}, False
     )
 
 
-def test_the_option_pins_whatever_names_the_model(methods):
-    pins = {"organisation/name": "abc", "organisation/start": "def"}
-    bench = load_bench(methods, {"scale": "paper", "revisions": pins})
-    assert bench.methods["hub"].settings.revision == bench.methods["hub2"].settings.revision == "abc"
-    assert bench.methods["own@ep0"].settings.encoder.revision == "def"
-    assert bench.methods["dpr"].settings.encoder.revision != "def"
-    assert pin_refusal(Plan(bench), [("import_model", "hub"), ("init_model", "own")]) == ""
-
-
-def test_a_model_that_no_recipe_names_is_refused(methods):
-    with pytest.raises(ConfigError, match="no recipe names the model 'organisation/nam': did you mean organisation/n"):
-        load_bench(methods, {"revisions": {"organisation/nam": "abc"}})
-
-
-def test_pinned_models_packages_and_small_scales_are_not(methods):
-    assert refusal(methods, "paper", ("import_model", "hub2"), ("import_model", "all-minilm-l6-v2")) == ""
-    assert refusal(methods, "paper", ("init_model", "dpr"), ("init_model", "dpr+scratch"), ("init_model", "kd")) == ""
-    assert refusal(methods, "mini", ("import_model", "hub")) == ""
+def test_two_runs_that_resolve_at_once_lose_nothing(hub, project):
+    names = ["organisation/name", "organisation/start"]
+    runs = [threading.Thread(target=ask, args=(hub, project, "lock_models", {name: "m"}, False)) for name in names]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert sorted(read_lock(project / LOCK)) == names

@@ -14,7 +14,7 @@ from zerodr.config.files import known, read_yaml
 from zerodr.config.layers import Start
 from zerodr.config.mirrors import shared_mirrors
 from zerodr.config.papers import load_papers
-from zerodr.config.pins import with_revisions
+from zerodr.config.pins import LOCK, read_lock, with_revisions
 from zerodr.config.recipes import load_methods, read_files
 from zerodr.config.registry import read_registry
 from zerodr.config.settings import Config, Protocol, Scale
@@ -43,7 +43,8 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
         recipes, names = with_start(recipes, config.start)
     recipes = with_seeds(recipes, config.seeds)
     methods = load_methods(folder / "methods", config.scale, set(scales), read_starts(folder), recipes)
-    methods = with_revisions(methods, config.revisions)
+    locked = {model: commit for model, (commit, _) in read_lock(root / LOCK).items()}
+    methods = with_revisions(methods, config.revisions, locked)
     config = config.model_copy(update={"candidates": tuple(names.get(name, name) for name in config.candidates)})
     papers = load_papers(folder / "papers")
     mirrored = find_mirrored(collections.values(), config.mirrors)

@@ -1,10 +1,15 @@
-"""Pin models of the hub: give them the commits that `revisions` of config.yaml names."""
+"""Pin models of the hub: give them the commits of `config/revisions.yaml`, or those that `revisions` names."""
 
+import re
 from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
+from zerodr.config.base import mapping
+from zerodr.config.files import read_yaml
 from zerodr.config.methods import Method
 from zerodr.errors import ConfigError, nearest
 
@@ -14,38 +19,75 @@ FIELDS = (
     ("tokenizer", "revision"),
     ("document_model", "document_revision"),
 )
+LOCK = "config/revisions.yaml"
+COMMIT = re.compile(r"[0-9a-f]{40}")
+HEAD = """# The commit of each hub model, resolved by the run that needed it first. Commit this file: other machines
+# then use the same weights. `zerodr pin` compares it with the hub and renews it.
+"""
 
 
-def with_revisions(methods: dict[str, Method], revisions: Mapping[str, str]) -> dict[str, Method]:
-    """Pin the models of all recipes. A commit given here replaces the recipe's.
+def read_lock(path: Path) -> dict[str, tuple[str, date]]:
+    """Read the commit of each locked model, and the day on which it was resolved.
+
+    Raises:
+        ConfigError: an entry is no commit with a date; names it.
+    """
+    locked = {}
+    for model, entry in (mapping(read_yaml(path), LOCK) if path.exists() else {}).items():
+        values = entry if isinstance(entry, dict) else {}
+        commit, day = values.get("commit"), values.get("date")
+        if not isinstance(day, date) or not isinstance(commit, str) or not COMMIT.fullmatch(commit):
+            problem = f"expected {{commit: <40 hexadecimal digits>, date: <year-month-day>}}, found {entry!r}"
+            raise ConfigError(f"{LOCK}: {model}", problem, "remove the line: the next run resolves the model again")
+        locked[str(model)] = commit, day
+    return locked
+
+
+def render_lock(locked: Mapping[str, tuple[str, date]]) -> str:
+    """Format the file, a line a model.
+
+    >>> print(render_lock({"a/b": ("f" * 40, date(2026, 11, 26))}).splitlines()[-1])
+    a/b: {commit: ffffffffffffffffffffffffffffffffffffffff, date: 2026-11-26}
+    """
+    return HEAD + "".join(
+        f"{model}: {{commit: {commit}, date: {day}}}\n" for model, (commit, day) in sorted(locked.items())
+    )
+
+
+def with_revisions(
+    methods: dict[str, Method], revisions: Mapping[str, str], locked: Mapping[str, str] | None = None
+) -> dict[str, Method]:
+    """Pin the models of all recipes. A commit given here replaces the recipe's, a locked one fills in a missing one.
 
     Args:
         methods: by full name.
         revisions: commit by name of a hub model.
+        locked: the same from LOCK, which may hold models of recipes that are not here any more.
 
     Raises:
         ConfigError: no recipe names such a model.
     """
-    if not revisions:
+    locked = locked or {}
+    if not revisions and not locked:
         return methods
     named: set[str] = set()
-    pinned = {name: _pinned(method, revisions, named) for name, method in methods.items()}
+    pinned = {name: _pinned(method, revisions, locked, named) for name, method in methods.items()}
     for model in sorted(set(revisions) - named):
         raise ConfigError("revisions", f"no recipe names the model {model!r}", nearest(model, named))
     return pinned
 
 
-def _pinned(value: Any, revisions: Mapping[str, str], named: set[str]) -> Any:
+def _pinned(value: Any, revisions: Mapping[str, str], locked: Mapping[str, str], named: set[str]) -> Any:
     """Copy settings with commits filled in; `named` collects the models that occur."""
     if isinstance(value, dict):
-        return {key: _pinned(inner, revisions, named) for key, inner in value.items()}
+        return {key: _pinned(inner, revisions, locked, named) for key, inner in value.items()}
     if not isinstance(value, BaseModel):
         return value
     fields = {key: getattr(value, key) for key in type(value).model_fields}
-    changed = {key: new for key, old in fields.items() if (new := _pinned(old, revisions, named)) is not old}
+    changed = {key: new for key, old in fields.items() if (new := _pinned(old, revisions, locked, named)) is not old}
     for model, revision in FIELDS:
-        if revision in fields and isinstance(fields.get(model), str):
-            named.add(fields[model])
-            if fields[model] in revisions:
-                changed[revision] = revisions[fields[model]]
+        if revision in fields and isinstance(name := fields.get(model), str):
+            named.add(name)
+            commit = revisions.get(name) or fields[revision] or locked.get(name)
+            changed |= {revision: commit} if commit != fields[revision] else {}
     return value.model_copy(update=changed) if changed else value

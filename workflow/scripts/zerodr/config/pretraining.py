@@ -57,8 +57,9 @@ class PretrainSettings(Settings):
     """Layers of Condenser's head, or of TSDAE's decoder (at least 1)."""
     skip_layer: int | None = Field(None, ge=0)
     """Layer whose tokens Condenser's head reads; 0 are the embeddings. None: the middle one."""
-    head: Literal["init", "from_model"] = "init"
-    """Extra layers start fresh, or from the model's own earlier pretraining."""
+    head: Literal["init", "from_model", "if_present"] = "init"
+    """Extra layers start fresh, or from the model's own earlier pretraining. `if_present`: from
+    there where the model has some, else fresh, with a warning."""
     similarity: Literal["dot", "cosine"] | None = None
     """How vectors are compared in the contrastive loss. None: cosine for simcse, else dot."""
     inverse_temperature: float | None = Field(None, gt=0)
@@ -80,8 +81,8 @@ class PretrainSettings(Settings):
             raise ValueError(f"{strange[0]} is not for {self.name}, which reads {', '.join(sorted(USED[self.name]))}")
         if self.name in ("condenser", "tsdae") and not self.head_layers:
             raise ValueError(f"{self.name} needs head_layers of at least 1 (condenser without a head is mlm)")
-        if not self.head_layers and (self.skip_layer is not None or self.head == "from_model"):
-            raise ValueError("skip_layer and head: from_model need head_layers of at least 1")
+        if not self.head_layers and (self.skip_layer is not None or self.head != "init"):
+            raise ValueError(f"skip_layer and head: {self.head} need head_layers of at least 1")
         return self
 
     @property

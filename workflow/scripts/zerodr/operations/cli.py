@@ -159,22 +159,35 @@ def plan(
     config: Words = None,
 ) -> None:
     """List what a target still needs: jobs by rule, downloads, disk, time, GPU-hours, critical path. Runs nothing."""
+    from zerodr.config.pins import LOCK
     from zerodr.operations.estimate import costs, sizes
     from zerodr.operations.estimate.jobs import planned_jobs
     from zerodr.operations.slurm.cluster import check_planned
-    from zerodr.plan.pins import pin_refusal
+    from zerodr.plan.pins import loose_models
 
     words = [*(config or []), *([f"scale={scale}"] if scale else [])]
     bench = plan_of(words)
     jobs = planned_jobs(target, words, bench)
     check_planned(bench, (job.rule for job in jobs))
-    if refusal := pin_refusal(bench, ((job.rule, job.wildcards.get("model", "")) for job in jobs)):
-        typer.echo(refusal)
+    if models := loose_models(bench, ((job.rule, job.wildcards.get("model", "")) for job in jobs)):
+        typer.echo(f"revisions   the run asks the hub for the commit of {', '.join(models)}, and locks it in {LOCK}")
     typer.echo(sizes.render(target, sizes.sizes_of(jobs, bench)))
     if jobs:
         slurm = bench.bench.scale.as_published if profile is None else "slurm" in profile
         start = costs.START_S if slurm else costs.START_HERE_S
         typer.echo(costs.render(jobs, costs.costs(jobs, costs.estimates_of(bench), start)))
+
+
+@app.command()
+def pin(
+    models: Annotated[list[str] | None, typer.Argument(help="Names on the hub; default: all that are locked.")] = None,
+    renew: Annotated[bool, typer.Option("--renew", help="Lock what the hub calls main now.")] = False,
+) -> None:
+    """Compare config/revisions.yaml, the locked commits of hub models, with the hub."""
+    from zerodr.operations.revisions import compare_lock
+
+    for line in compare_lock(models or (), renew):
+        typer.echo(line)
 
 
 @app.command()

@@ -14,14 +14,16 @@ from zerodr.artifacts.guard import (
     withdraw_reports,
 )
 from zerodr.artifacts.stage import forget_published
+from zerodr.errors import ZerodrError
 from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estimates_of
 from zerodr.operations.estimate.jobs import jobs_of
 from zerodr.operations.folders import notices
+from zerodr.operations.revisions import lock_models
 from zerodr.operations.screen import Screen
 from zerodr.operations.slurm.cluster import ceilings, request_of, submitting
 from zerodr.operations.slurm.submission import refusal, start_again, wait_for_jobs
 from zerodr.plan import Plan
-from zerodr.plan.pins import pin_refusal
+from zerodr.plan.pins import loose_models
 from zerodr.plan.resources import Ceiling
 
 
@@ -43,7 +45,7 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
         sys.stderr.write(f"{line}\n")
     forget_published()
     planned = list(workflow.dag.needrun_jobs())
-    refuse_run(pin_refusal(plan, ((job.rule.name, job.wildcards.get("model", "")) for job in planned)))
+    _lock_models(plan, planned)
     if executor == "slurm":
         _prepare_slurm(workflow, limits)
     else:
@@ -57,6 +59,19 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
         here = executor == "local"
         seconds = costs(jobs_of(planned), estimates_of(plan), START_HERE_S if here else START_S).seconds
         screen.expect(dict(zip(map(workflow.dag.jobid, planned), seconds, strict=True)), here)
+
+
+def _lock_models(plan: Plan, planned: list[Any]) -> None:
+    """Lock hub models without a revision, then plan again: their commits are part of what jobs are."""
+    models = loose_models(plan, ((job.rule.name, job.wildcards.get("model", "")) for job in planned))
+    if not models:
+        return
+    try:
+        lines = lock_models(models, plan.config.offline, plan.bench.root)
+    except ZerodrError as error:
+        refuse_run(str(error))
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    start_again()
 
 
 def _prepare_slurm(workflow: Any, limits: dict[str, Ceiling]) -> None:

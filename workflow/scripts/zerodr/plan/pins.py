@@ -1,4 +1,4 @@
-"""Find models of the hub that planned jobs would fetch without a revision: their numbers could not be repeated."""
+"""Find models of the hub that planned jobs would fetch without a revision: a run resolves and locks them first."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,7 +7,6 @@ from zerodr.config.methods import EncoderSettings
 from zerodr.config.stages import FinetuneStage
 from zerodr.config.starts import PACKAGE, SCRATCH
 from zerodr.config.training import InitSettings
-from zerodr.errors import ConfigError
 from zerodr.plan.plan import Plan
 
 TRAIN = "train"
@@ -45,14 +44,10 @@ def _is_of_hub(model: str) -> bool:
     return model != TRAIN and not model.startswith(PACKAGE) and not Path(model).exists()
 
 
-def pin_refusal(plan: Plan, jobs: Iterable[tuple[str, str]]) -> str:
-    """Say which models of planned jobs, (rule, wildcard `model`), need a revision; empty below scale `paper`."""
-    if plan.config.scale != "paper":
-        return ""
-    models = {method: model for rule, method in jobs if (model := unpinned(plan, rule, method))}
-    if not models:
-        return ""
-    named = ", ".join(f"{model!r} (method {method})" for method, model in models.items())
-    pins = ", ".join(f"{model}: <commit>" for model in dict.fromkeys(models.values()))
-    step = f"pin before use: add --config 'revisions={{{pins}}}', with commits as the hub's pages list them"
-    return str(ConfigError("scale paper", f"these hub models have no revision: {named}", step))
+def loose_models(plan: Plan, jobs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """List the hub models without a revision that planned jobs, (rule, wildcard `model`), fetch, each with a method."""
+    models: dict[str, str] = {}
+    for rule, method in jobs:
+        if model := unpinned(plan, rule, method):
+            models.setdefault(model, method)
+    return models

@@ -198,7 +198,7 @@ def load_headed(
             f"{model.backbone.config.hidden_size}",
             "take a model without a projection",
         )
-    taken = load_additions(model, folder, objective.head == "from_model")
+    taken = load_additions(model, folder, objective.head)
     if objective.name == "t5_coco" and pooling != "decoder_first":
         raise ModelError(
             source,

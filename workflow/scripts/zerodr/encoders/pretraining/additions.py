@@ -41,13 +41,14 @@ def save_additions(model: Headed, folder: Path) -> None:
         write_additions(folder, weights, _facts(model))
 
 
-def load_additions(model: Headed, folder: Path, layers_from_model: bool) -> dict[str, str]:
+def load_additions(model: Headed, folder: Path, head: str) -> dict[str, str]:
     """Copy the layers of pretraining from a model folder into `model`.
 
     The prediction layer comes from the folder's earlier pretraining, else from its checkpoint, else it stays fresh.
 
     Args:
-        layers_from_model: the extra layers come from the folder, too; else they stay fresh.
+        head: `from_model` if the extra layers come from the folder, too; `if_present` if they do where it has
+            some; else they stay fresh.
 
     Returns:
         the sources of `prediction` and `layers`.
@@ -63,8 +64,11 @@ def load_additions(model: Headed, folder: Path, layers_from_model: bool) -> dict
             _load(model.prediction, weights, folder)
         sources["prediction"] = "pretraining" if pretrained else "checkpoint" if weights else "fresh"
     if len(model.layers):
-        sources["layers"] = "model" if layers_from_model else "fresh"
-        if layers_from_model:
+        continues = head == "from_model" or (head == "if_present" and bool(_select(saved, LAYERS)))
+        sources["layers"] = "model" if continues else "fresh"
+        if head == "if_present" and not continues:
+            log.warning("%s holds no head of a pretraining: its layers start from random weights", folder)
+        if continues:
             _check(model, folder)
             _load(model.layers, _select(saved, LAYERS), folder)
     return sources

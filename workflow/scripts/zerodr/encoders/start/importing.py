@@ -21,6 +21,7 @@ from zerodr.encoders.folder.contract import (
     write_contract,
 )
 from zerodr.encoders.folder.layout import check_layout, read_layout, write_layout
+from zerodr.encoders.start.hub import fetch_model
 from zerodr.encoders.start.pairs import copy_pair
 from zerodr.errors import ModelError
 
@@ -104,7 +105,7 @@ def resolve(model: str, revision: str | None, offline: bool) -> tuple[Path, str 
         return Path(model), revision
     if model.startswith((".", "/", "~")) or model.count("/") > 1:
         raise ModelError(model, "is no folder", "give a folder, organisation/name on the hub, or package:<module>")
-    return _hub(model, revision, offline)
+    return fetch_model(model, revision, offline)
 
 
 def _package(module: str) -> Path:
@@ -116,26 +117,6 @@ def _package(module: str) -> Path:
     if folder is None or not Path(folder).is_dir():
         raise ModelError(PACKAGE + module, "has no folder MODEL_DIR", "name a package that ships a model")
     return Path(folder)
-
-
-def _hub(name: str, revision: str | None, offline: bool) -> tuple[Path, str | None]:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    options: dict[str, Any] = {"allow_patterns": list(checkpoint.PATTERNS), "local_files_only": offline}
-    try:
-        folder = Path(snapshot_download(name, revision=revision, ignore_patterns=["onnx/*", "openvino/*"], **options))
-    except LocalEntryNotFoundError:
-        reason = "offline is true" if offline else "the hub can't be reached"
-        step = "fetch it once with offline: false" if offline else "check the network"
-        problem = f"is no folder, is not in the hub cache, and {reason}"
-        raise ModelError(name, problem, f"{step}, or give a folder") from None
-    except HFValidationError:
-        raise ModelError(name, "is neither a folder nor a hub name", "write organisation/name") from None
-    except (HfHubHTTPError, OSError) as error:
-        problem = f"can't be downloaded from the hub ({str(error).strip().splitlines()[0]})"
-        raise ModelError(name, problem, "check name, revision and access") from None
-    return folder, folder.name  # snapshots/<commit>
 
 
 def copy_model(

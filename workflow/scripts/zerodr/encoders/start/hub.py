@@ -1,0 +1,99 @@
+"""Ask the model hub through huggingface_hub: commits and snapshots, each refusal as one sentence."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from zerodr.encoders.folder import checkpoint
+from zerodr.errors import ModelError
+
+logging.getLogger("httpx2").setLevel(logging.WARNING)  # huggingface_hub's client writes a line a request
+PATIENCE_S = 20.0
+EXCEPT = ["onnx/*", "openvino/*"]
+
+
+def ask_hub(name: str, revision: str) -> str:
+    """Ask the hub for the commit that a model's revision is. Where it can't be reached, take the cache's `main`.
+
+    Raises:
+        ModelError: the hub has no such model or revision, or asks for a licence or token; or nobody can be asked.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HTTPError
+
+    try:
+        return str(HfApi().model_info(name, revision=revision, timeout=PATIENCE_S).sha)
+    except (OSError, ValueError, HTTPError) as error:
+        if (refusal := _refusal(name, revision, error)) is not None:
+            raise refusal from None
+    return cached_commit(name)
+
+
+def cached_commit(name: str) -> str:
+    """Return the commit of `main` in the hub cache.
+
+    Raises:
+        ModelError: the cache does not hold the model.
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    path = try_to_load_from_cache(name, "config.json")
+    if not isinstance(path, str):
+        problem = "has no revision, the hub can't be reached, and the hub cache does not hold the model"
+        raise ModelError(name, problem, "run once where the hub can be reached, or name a folder in its place")
+    return Path(path).parent.name  # snapshots/<commit>/config.json
+
+
+def fetch_model(name: str, revision: str | None, offline: bool) -> tuple[Path, str]:
+    """Download a model's files, or find them in the hub cache; return their folder and commit.
+
+    Raises:
+        ModelError: no such model or revision, or the hub can't be asked.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    options: dict[str, Any] = {"allow_patterns": list(checkpoint.PATTERNS), "local_files_only": offline}
+    try:
+        folder = Path(snapshot_download(name, revision=revision, ignore_patterns=EXCEPT, **options))
+    except LocalEntryNotFoundError:
+        reason = "offline is true" if offline else "the hub can't be reached"
+        step = "fetch it once with offline: false" if offline else "check the network"
+        problem = f"is no folder, is not in the hub cache, and {reason}"
+        raise ModelError(name, problem, f"{step}, or give a folder") from None
+    except (OSError, ValueError) as error:
+        problem = f"can't be downloaded from the hub ({str(error).strip().splitlines()[0]})"
+        unknown = ModelError(name, problem, "check name, revision and access")
+        raise _refusal(name, revision, error) or unknown from None
+    return folder, folder.name  # snapshots/<commit>
+
+
+def _refusal(name: str, revision: str | None, error: Exception) -> ModelError | None:
+    """Say what the hub refused; None where it gave no answer."""
+    from huggingface_hub import constants
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    page = f"{constants.ENDPOINT}/{name}"
+    if isinstance(error, HFValidationError):
+        return ModelError(name, "is neither a folder nor a hub name", "write organisation/name")
+    if isinstance(error, GatedRepoError):
+        return ModelError(
+            name, "asks to accept its licence", f"accept it at {page}, then: hf auth login (or set HF_TOKEN)"
+        )
+    if isinstance(error, RepositoryNotFoundError):
+        problem = "is not on the hub, or is private and the token is missing"
+        return ModelError(name, problem, f"see {page}; for a private model: hf auth login (or set HF_TOKEN)")
+    if isinstance(error, RevisionNotFoundError):
+        step = f"zerodr pin --renew {name} locks today's, and what starts from the model is made anew"
+        return ModelError(name, f"the hub no longer has its commit {revision}", step)
+    if isinstance(error, HfHubHTTPError) and error.response is not None and error.response.status_code < 500:
+        return ModelError(name, f"the hub refuses ({str(error).strip().splitlines()[0]})", f"see {page}")
+    return None
