@@ -294,7 +294,10 @@ RUNS: dict[str, str | bytes] = {
 
 RUN_LINES: dict[str, str | bytes] = {
     "five words": "q1 Q0 d1 1 2.5",
-    "seven words": "q1 Q0 d1 1 2.5 tag more",
+    "a number of Python as score": "q1 Q0 d2 2 1_0 tag",
+    "a word as score before further words": "q1 Q0 d2 2 high tag more words",
+    "a blank in a document": "q1 Q0 d 2 2 0.5 tag",
+    "five words after a longer line": "q1 Q0 d2 2 2.0 tag more\nq1 Q0 d1 1 2.5",
     "a word as score": "q1 Q0 d2 2 high tag",
     "a comma in the score": "q1 Q0 d2 2 2,5 tag",
     "not in UTF-8": b"q1 Q0 d\xff 1 2.5 tag",

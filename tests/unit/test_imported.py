@@ -133,11 +133,11 @@ def test_a_row_is_planned_for_the_collections_that_it_has(project):
         ("source: them", "source: ''", "source"),
     ],
 )
-def test_wrong_entries_are_refused_when_the_configuration_is_read(project, old, new, message):
+def test_wrong_entries_of_rows_are_refused_when_the_configuration_is_read(project, old, new, message):
     path = project / "config/methods/theirs.yaml"
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(ConfigError, match=message):
-        load_bench(project, {})
+        load_bench(project, {"methods": ["bm25-flat", "theirs"]})
 
 
 def test_published_numbers_rank_nothing(project):
