@@ -96,7 +96,8 @@ def _listed(folder: Path) -> list[Path]:
 def unread_files(folder: Path) -> list[str]:
     """List what looks like documents, queries or judgements, but has a name or form that is not read."""
     read = {path for paths in find_files(folder).values() for path in paths}
-    names = [f"qrels/{path.name}" for path in _listed(folder / "qrels") if str(path) not in read and not _about(path)]
+    inside = [path for path in _listed(folder / "qrels") if str(path) not in read and not _about(path)]
+    names = [f"qrels/{path.name}{'/' * path.is_dir()}" for path in inside]
     for path in _listed(folder):
         if path.is_dir():
             names += [f"{path.name}/"] if path.name != "qrels" and DATA.fullmatch(path.name) else []

@@ -100,18 +100,20 @@ class FolderReader(Reader):
     def queries(self) -> Iterator[Query]:
         """Read the queries, a title and an instruction joined with the text; none for a corpus alone."""
         member = self._member_of("queries")
-        for location, fields, value in self._records(member, "queries") if member else ():
+        if member is None:
+            return
+        for location, fields, value in self._records(member, "queries"):
             key, text = _id(value, fields.id, "queries", location), _text(value, fields.text, "queries", location)
-            title, instruction = (self._more(member, name, value, location) for name in fields[2:4])
-            title = "" if title.strip() == text.strip() else title
+            title, instruction = (self._more(member, name, value, text, location) for name in fields[2:4])
             yield Query(key, " ".join(filter(None, (title, text, instruction))) or text, *location)
 
-    def _more(self, member: str | None, name: str, value: dict[str, Any], location: Location) -> str:
-        """Return the text of a field that is joined with a query's text; empty: there is none."""
+    def _more(self, member: str, name: str, value: dict[str, Any], text: str, location: Location) -> str:
+        """Return what a field adds to a query's text; empty: nothing."""
         more = text_of(value, (name,), *location) if name and value[name] is not None else ""
-        if more.strip() and member:
-            self._joined.setdefault(member, {})[name] = None
-        return more if more.strip() else ""
+        if more.strip() in ("", text.strip()):
+            return ""
+        self._joined.setdefault(member, {})[name] = None
+        return more
 
     def splits(self) -> list[str]:
         """List the splits that have judgements."""
