@@ -25,7 +25,7 @@ from zerodr.config.user_folders import SECTIONS, find_files, unread_files
 from zerodr.errors import CollectionError, ZerodrError
 from zerodr.operations.folders import examine, notices
 from zerodr.plan import Plan
-from zerodr.plan.user_folders import section_files
+from zerodr.plan.collections import section_files
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [

@@ -13,12 +13,12 @@ from search_helpers import make_collection
 from typer.testing import CliRunner
 
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.artifacts.trec import read_run
+from zerodr.artifacts.trec import count_doubts, read_run
 from zerodr.config.load import load_bench
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.operations.cli import app
 from zerodr.plan import Plan, paths
-from zerodr.retrieval.imported import count_doubts, import_run
+from zerodr.retrieval.imported import import_run
 
 PARAMS = {
     "collection": "toy",

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,6 +32,10 @@ PIECE = 1 << 24  # bytes that are parsed together
 BREAKS = r"[\s\x00\x1c-\x1f\x85\p{Z}\\]"  # what no line can hold in a word; RE2's \s knows ASCII alone
 BLANK = r"^$|[\s\x00\x1c-\x1f\x85\p{Z}]"  # of what is no word
 SCORE = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
+DOUBTS = {  # by their name in a summary
+    "n_rank_contradicts": "scores contradict the ranks in %d of %d queries, and scores decide: distances need a minus",
+    "n_equal_scores": "all scores are equal in %d of %d queries, so that document ids decide their order",
+}
 _UNSAFE, _ESCAPED = re.compile(r"[\s\x00\\]"), re.compile(r"\\u([0-9a-f]{4})")
 
 
@@ -259,3 +264,26 @@ def find_line(path: Path, name: str, word: str) -> str:
     escaped = _UNSAFE.sub(_code, word)
     lines = (number for number, words in _words(path) if len(words) > column and words[column] in (word, escaped))
     return f"{path}:{next(lines, 0)}"
+
+
+class Doubt(NamedTuple):
+    """Queries of a file that give rise to a doubt, among those with at least two documents."""
+
+    queries: int
+    all_queries: int
+
+
+def count_doubts(run: pd.DataFrame) -> dict[str, Doubt]:
+    """Count the queries whose scores may mean something else; a name of DOUBTS is absent without reason to doubt.
+
+    Args:
+        run: columns `query`, `document`, `score`, and `rank`, as the file has them.
+    """
+    ordered = run.sort_values(["query", "rank"], kind="stable")
+    same = ordered["query"].eq(ordered["query"].shift())
+    later = same & ordered["rank"].gt(ordered["rank"].shift())
+    rising = ordered.loc[later & ordered["score"].gt(ordered["score"].shift()), "query"].nunique()
+    several = ordered.loc[same, "query"].nunique()
+    unequal = ordered.loc[same & ordered["score"].ne(ordered["score"].shift()), "query"].nunique()
+    counts = {"n_rank_contradicts": rising if 2 * rising > several else 0, "n_equal_scores": several - unequal}
+    return {name: Doubt(count, several) for name, count in counts.items() if count}

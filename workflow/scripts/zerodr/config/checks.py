@@ -4,6 +4,7 @@ import csv
 import re
 from collections.abc import Iterable
 from importlib.util import find_spec
+from pathlib import Path
 
 from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from zerodr.artifacts.stage import Stage
-from zerodr.artifacts.trec import read_run
+from zerodr.artifacts.trec import Doubt, count_doubts, read_run
 from zerodr.collections.access import read_qrels, split_queries
 from zerodr.config.base import Settings, validate
 from zerodr.config.measures import FIRST, MEASURES
@@ -17,7 +17,6 @@ from zerodr.errors import ArtifactError, ProtocolError, nearest
 from zerodr.evaluation.judged import JudgedRun, judge
 from zerodr.evaluation.metrics import measure
 from zerodr.evaluation.significance import bootstrap_interval
-from zerodr.retrieval.imported import Doubt, count_doubts
 
 IDENTITY = ["model", "collection", "split", "protocol", "depth", "exclude_self"]
 COUNTS = ["n_queries", "n_without_results", "n_without_positives", "n_without_text"]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from zerodr.artifacts.stage import Stage
+from zerodr.artifacts.trec import DOUBTS
 from zerodr.config.base import validate
 from zerodr.config.measures import label_of
 from zerodr.errors import ArtifactError
@@ -22,7 +23,6 @@ from zerodr.reporting.published import (
     without_empty,
 )
 from zerodr.reporting.render import method_remarks
-from zerodr.retrieval.imported import DOUBTS
 
 KINDS = {
     "subset": "a subset of the published collection",

@@ -2,7 +2,6 @@
 
 import logging
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from zerodr.artifacts.stage import Stage
-from zerodr.artifacts.trec import find_line, read_run, strings, total_order, write_run
+from zerodr.artifacts.trec import DOUBTS, count_doubts, find_line, read_run, strings, total_order, write_run
 from zerodr.collections.access import corpus_ids, read_queries, split_queries
 from zerodr.collections.audit import near_id
 from zerodr.collections.samples import RunSettings
@@ -18,10 +17,6 @@ from zerodr.config.base import validate
 from zerodr.errors import ArtifactError
 
 log = logging.getLogger(__name__)
-DOUBTS = {  # by their name in a summary
-    "n_rank_contradicts": "scores contradict the ranks in %d of %d queries, and scores decide: distances need a minus",
-    "n_equal_scores": "all scores are equal in %d of %d queries, so that document ids decide their order",
-}
 
 
 class ImportRunSettings(RunSettings):
@@ -88,29 +83,6 @@ def take(
     first = ordered[ordered.groupby("query", sort=False).cumcount() < settings.depth].reset_index(drop=True)
     counts = {"of_other_queries": others, "own_documents": dropped, "below_depth": len(ordered) - len(first)}
     return first, counts
-
-
-class Doubt(NamedTuple):
-    """Queries of a file that give rise to a doubt, among those with at least two documents."""
-
-    queries: int
-    all_queries: int
-
-
-def count_doubts(run: pd.DataFrame) -> dict[str, Doubt]:
-    """Count the queries whose scores may mean something else; a name of DOUBTS is absent without reason to doubt.
-
-    Args:
-        run: columns `query`, `document`, `score`, and `rank`, as the file has them.
-    """
-    ordered = run.sort_values(["query", "rank"], kind="stable")
-    same = ordered["query"].eq(ordered["query"].shift())
-    later = same & ordered["rank"].gt(ordered["rank"].shift())
-    rising = ordered.loc[later & ordered["score"].gt(ordered["score"].shift()), "query"].nunique()
-    several = ordered.loc[same, "query"].nunique()
-    unequal = ordered.loc[same & ordered["score"].ne(ordered["score"].shift()), "query"].nunique()
-    counts = {"n_rank_contradicts": rising if 2 * rising > several else 0, "n_equal_scores": several - unequal}
-    return {name: Doubt(count, several) for name, count in counts.items() if count}
 
 
 def check_queries(run: pd.DataFrame, known: set[str], wanted: set[str], path: Path, collection: str) -> None:
