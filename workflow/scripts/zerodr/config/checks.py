@@ -123,8 +123,8 @@ def _used(bench: Bench) -> list[str]:
     names = [name for name in (*bench.rows, bench.config.baseline) if name in bench.methods]
     for name in names:
         method = bench.methods[name]
-        parts = method.settings.runs if isinstance(method, FusionMethod) else ()
-        names += [part for part in parts if part in bench.methods and part not in names]
+        runs = method.settings.runs if isinstance(method, FusionMethod) else ()
+        names += [run for run in runs if run in bench.methods and run not in names]
     return list(dict.fromkeys(names))
 
 

@@ -245,8 +245,8 @@ def _check_header(location: Location, names: Sequence[str], stem: str) -> None:
 def roles_of(names: Sequence[str]) -> dict[str, str]:
     """Find the names of query, document and grade among the columns of judgements."""
     by_name = {plain(name): name for name in reversed(names)}
-    found = {role: _first(by_name, known) for role, known in ROLES.items()}
-    return {role: name for role, name in found.items() if name}
+    names_by_role = {role: _first(by_name, known) for role, known in ROLES.items()}
+    return {role: name for role, name in names_by_role.items() if name}
 
 
 def _judgement_rows(rows: Iterator[Row]) -> Iterator[Judgement]:

@@ -103,8 +103,7 @@ def find_separator(lines: Iterable[str]) -> tuple[str, int]:
     if match := SEPARATOR.fullmatch(first):
         return match[1], 1
     rest = re.sub(r'^"(?:[^"]|"")*"', "", first)
-    found = [character for character in rest if character in SEPARATORS]
-    return (found[0] if found else ","), 0
+    return next((character for character in rest if character in SEPARATORS), ","), 0
 
 
 def read_parquet(archive: Archive, member: str, columns: Iterable[str] | None = None) -> Iterator[Named]:
