@@ -11,6 +11,7 @@ from zerodr.collections.archives import Archive, Location, read_lines
 from zerodr.errors import CollectionError
 
 LARGEST_GRADE = 1000
+KEY_END = re.compile(r'"[ \t\r\n]*:')  # there are at least as many as keys
 GRADE = re.compile(r"(?P<sign>[+-]?)0*(?P<digits>[0-9]+)(?:\.0*)?")
 
 
@@ -105,7 +106,9 @@ def read_json_lines(archive: Archive, member: str) -> Iterator[tuple[Location, d
     """
     for location, line in read_lines(archive, member):
         try:
-            value = json.loads(line, object_pairs_hook=_unique)
+            value = json.loads(line)
+            if not isinstance(value, dict) or len(KEY_END.findall(line)) > len(value):
+                json.loads(line, object_pairs_hook=_unique)
         except json.JSONDecodeError as error:
             raise bad_line(*location, f"is no JSON ({error.msg} at column {error.colno})") from None
         except KeyTwice as error:
