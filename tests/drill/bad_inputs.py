@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.drill.bad_folders import folder_faults
 from tests.drill.bad_models import MODELS
 from tests.unit.collection_helpers import CORPUS, QRELS, QUERIES, json_lines, normalize, write_zip
 from tests.unit.encoder_helpers import import_settings, tiny_bert
@@ -54,6 +55,12 @@ ROWS = {
     "list as text": ('{"_id": "x", "text": ["t"]}', 2),
     "empty id": ('{"_id": "", "text": "t"}', 2),
     "other keys": ('{"id_": "x", "contents": "t"}', 2),
+    "a key twice": ('{"_id": "x", "text": "t", "text": ""}', 2),
+    "brackets inside each other": ('{"_id": "x", "text": ' + "[" * 100_000 + "}", 2),
+    "a number with 5,000 digits": ('{"_id": "x", "text": "t", "more": ' + "9" * 5000 + "}", 2),
+    "a lone surrogate in the id": ('{"_id": "a\\ud800", "text": "t"}', 2),
+    "a tab in the id": ('{"_id": "a\\tb", "text": "t"}', 2),
+    "a next line in the id": ('{"_id": "a\\u0085b", "text": "t"}', 2),
     "an extra comma": ('{"_id": "x", "text": "t",}', 2),
     "two objects": ('{"_id": "x", "text": "t"} {"_id": "y", "text": "t"}', 2),
     "NaN": ("NaN", 2),
@@ -71,6 +78,10 @@ JUDGEMENTS = {
     "a word as grade": ("q1\td1\thigh", 2),
     "a fraction as grade": ("q1\td1\t0.5", 2),
     "no grade": ("q1\td1\t", 2),
+    "a grade with an underscore": ("q1\td1\t1_0", 2),
+    "a grade in Arabic digits": ("q1\td1\t\u0661", 2),
+    "a grade that is a time": ("q1\td1\t1700000000", 2),
+    "a query with lost zeros": ("1\td1\t1", None),
     "an unknown document": ("q1\tnone\t1", None),
     "an unknown query": ("none\td1\t1", None),
 }
@@ -134,31 +145,16 @@ ARCHIVES: dict[str, Callable[[Path], object]] = {
 
 
 def folder_cases() -> Iterator[Case]:
-    """A user's folder, with a corpus as JSON lines or TSV."""
+    """A user's folder, in any form that is read, or nearly so."""
 
-    def files(**texts: str | bytes) -> Callable[[Path], object]:
+    def files(contents: dict[str, str | bytes]) -> Callable[[Path], object]:
         def write(folder: Path) -> None:
-            home = folder / "notes"
-            (home / "qrels").mkdir(parents=True)
-            for name, text in texts.items():
-                path = home / name.replace("__", ".").replace("qrels_", "qrels/")
+            for name, text in contents.items():
+                path = folder / "notes" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(text if isinstance(text, bytes) else text.encode())
 
         return write
-
-    rows = "d1\tfirst\nd2\tsecond\n"
-    faults: dict[str, tuple[dict[str, str | bytes], str, int | None]] = {
-        "TSV with one cell": ({"corpus__tsv": "d1\tfirst\nd2\n"}, "corpus.tsv", 2),
-        "TSV with five cells": ({"corpus__tsv": "a\tb\tc\td\te\n"}, "corpus.tsv", 1),
-        "TSV with changing cells": ({"corpus__tsv": "d1\tfirst\nd2\tt\tsecond\n"}, "corpus.tsv", 2),
-        "TSV not in UTF-8": ({"corpus__tsv": b"d1\tfirst\nd2\t\xff\n"}, "corpus.tsv", 2),
-        "id twice": ({"corpus__tsv": "d1\tfirst\nd1\tsecond\n"}, "corpus.tsv", 2),
-        "two corpora": ({"corpus__tsv": rows, "corpus__jsonl": json_lines(CORPUS)}, "corpus", None),
-        "parquet that is none": ({"corpus__parquet": b"PAR1 and more"}, "corpus.parquet", None),
-        "empty corpus": ({"corpus__tsv": ""}, "notes", None),
-        "no corpus": ({"queries__tsv": "q1\twhat\n"}, "notes", None),
-        "judgements without queries": ({"corpus__tsv": rows, "qrels_test__tsv": QRELS}, "notes", None),
-    }
 
     def read(folder: Path) -> object:
         bench = folder / "checkout"
@@ -167,8 +163,8 @@ def folder_cases() -> Iterator[Case]:
         plan = Plan(load_bench(bench))
         return read_folder(folder / "notes", folder / "out", plan)
 
-    for name, (texts, file, line) in faults.items():
-        yield Case("folder", name, file, line, files(**texts), read)
+    for name, contents, file, line in folder_faults():
+        yield Case("folder", name, file, line, files(contents), read)
 
 
 def read_folder(source: Path, target: Path, plan: Plan) -> object:
@@ -193,6 +189,11 @@ ANY_FILE: dict[str, tuple[Callable[[str], str | bytes], int | None]] = {
     "an unknown key": (lambda text: _with(text, {"colour": {"red": 1}}), None),
     "a python object": (lambda text: "key: !!python/object/apply:os.system [ls]\n", 1),
     "a key twice": (lambda text: "a: 1\na: 2\n", 2),
+    "a number in base 8": (lambda text: "a: 1\nseed: 0100\n", 2),
+    "a number in base 60": (lambda text: "a: 1\nseed: 1:30\n", 2),
+    "a fraction in base 60": (lambda text: "a: 1\nseed: 1:30.5\n", 2),
+    "a number with an underscore": (lambda text: "a: 1\nseed: 1_000\n", 2),
+    "a number in base 2": (lambda text: "a: 1\nseed: 0b11\n", 2),
     "an alias of nothing": (lambda text: "a: *nothing\n", 1),
 }
 CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -294,7 +295,9 @@ RUNS: dict[str, str | bytes] = {
 
 RUN_LINES: dict[str, str | bytes] = {
     "five words": "q1 Q0 d1 1 2.5",
-    "seven words": "q1 Q0 d1 1 2.5 tag more",
+    "a number of Python as score": "q1 Q0 d2 2 1_0 tag",
+    "a word as score before further words": "q1 Q0 d2 2 high tag more words",
+    "a blank in a document": "q1 Q0 d 2 2 0.5 tag",
     "a word as score": "q1 Q0 d2 2 high tag",
     "a comma in the score": "q1 Q0 d2 2 2,5 tag",
     "not in UTF-8": b"q1 Q0 d\xff 1 2.5 tag",

@@ -28,7 +28,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def test_there_are_many():
-    assert len(CASES) >= 120
+    assert len(CASES) >= 300
     assert len({(case.kind, case.name) for case in CASES}) == len(CASES)
 
 

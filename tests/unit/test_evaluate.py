@@ -80,6 +80,24 @@ def test_counts_of_special_queries(tmp_path):
     assert (summary["queries"] == 4).all()
 
 
+def test_doubts_about_an_imported_file_are_rows_after_the_counts(tmp_path):
+    stage = stage_of(tmp_path, RUN)
+    lines = [
+        "q1 Q0 a 2 2.0 t",
+        "q1 Q0 c 1 1.0 t",
+        "q2 Q0 c 2 3.0 t",
+        "q2 Q0 b 1 2.5 t",
+        "other Q0 b 1 2.5 t",
+        "other Q0 c 2 2.5 t",
+    ]
+    (tmp_path / "theirs.trec").write_text("\n".join(lines))
+    stage.spec.inputs["file"] = str(tmp_path / "theirs.trec")
+    evaluate_run(stage)
+    summary = pd.read_csv(outputs_of(stage)[0], sep="\t").set_index("metric")
+    assert list(summary.index) == [*FIRST, *COUNTS, "n_rank_contradicts"]
+    assert summary.loc["n_rank_contradicts", ["value", "queries"]].tolist() == [2, 2]
+
+
 def test_every_number_becomes_a_metric_that_mlflow_accepts(tmp_path):
     stage = stage_of(tmp_path, RUN)
     evaluate_run(stage)

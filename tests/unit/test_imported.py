@@ -5,13 +5,15 @@ from __future__ import annotations
 import gzip
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 from search_helpers import make_collection
 from typer.testing import CliRunner
 
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.artifacts.trec import read_run
+from zerodr.artifacts.trec import count_doubts, read_run
 from zerodr.config.load import load_bench
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.operations.cli import app
@@ -80,6 +82,61 @@ def test_a_ranking_that_ends_early_is_told(folder, caplog):
     assert "their.trec.gz ranks at most 4 documents a query: measures beyond that rank are too low" in caplog.text
 
 
+def ranked(scores: list[float], ranks: list[int], queries: int = 2) -> str:
+    rows = zip("abcd", ranks, scores, strict=False)
+    lines = [f"{document} {rank} {score} x" for document, rank, score in rows]
+    return "".join(f"q{query} Q0 {line}\n" for query in range(queries) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("scores", "ranks", "message"),
+    [
+        ([0.1, 0.2, 0.3], [1, 2, 3], "scores contradict the ranks in 2 of 2 queries"),
+        ([0.3, 0.2, 0.1], [3, 2, 1], "scores contradict the ranks in 2 of 2 queries"),
+        ([1.0, 1.0, 1.0], [1, 2, 3], "all scores are equal in 2 of 2 queries"),
+        ([0.3, 0.2, 0.1], [0, 1, 2], ""),
+        ([0.3, 0.2, 0.2], [1, 2, 2], ""),
+        ([0.3, 0.2, 0.1], [1, 1, 1], ""),
+        ([1.0], [7], ""),
+    ],
+)
+def test_scores_that_may_mean_something_else_are_told(folder, caplog, scores, ranks, message):
+    take(ranked(scores, ranks), exclude_self=False)
+    assert message in caplog.text and ("queries" in caplog.text) == bool(message)
+
+
+def test_one_contradiction_of_three_is_no_reason_to_doubt():
+    files = [("q0", [0.1, 0.2]), ("q1", [0.2, 0.1]), ("q2", [0.2, 0.1])]
+    rows = [(query, "ab"[n], score, n) for query, scores in files for n, score in enumerate(scores)]
+    run = pd.DataFrame(rows, columns=["query", "document", "score", "rank"])
+    assert count_doubts(run) == {}
+    assert count_doubts(run[run["query"] != "q2"].assign(rank=lambda rows: -rows["rank"])) == {}
+    assert count_doubts(run[run["query"] == "q0"]) == {"n_rank_contradicts": (1, 1)}
+    assert count_doubts(run.assign(score=1.0)) == {"n_equal_scores": (3, 3)}
+
+
+def test_queries_that_nobody_knows_are_named_with_their_line(folder, caplog):
+    take(f"\n{LINES}more Q0 a 1 1.0 x\n")
+    assert (
+        "their.trec.gz:6: the first of 2 queries that toy does not hold, and that count for nothing: 'other'"
+        in caplog.text
+    )
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("Q1", "q1"), ("q1.0", "q1")])
+def test_an_id_of_a_query_that_was_changed_on_the_way_is_refused(folder, wrong, right):
+    text = "q0 Q0 a 1 1.0 x\n" + f"{wrong} Q0 a 1 1.0 x\n"
+    with pytest.raises(
+        ArtifactError, match=rf"gz:2: ranks query '{wrong}', which toy does not hold; it holds '{right}'"
+    ):
+        take(text)
+
+
+def test_a_document_of_another_corpus_is_named_with_its_line(folder):
+    with pytest.raises(ArtifactError, match=r"gz:2: ranks 1 document .* such as 'A' \(it holds 'a'\)"):
+        take("q0 Q0 b 1 1.0 t\nq0 Q0 A 1 1.0 t\n")
+
+
 def test_verify_says_who_made_it(folder):
     take(LINES)
     done = CliRunner().invoke(app, ["verify", RUN])
@@ -133,11 +190,37 @@ def test_a_row_is_planned_for_the_collections_that_it_has(project):
         ("source: them", "source: ''", "source"),
     ],
 )
-def test_wrong_entries_are_refused_when_the_configuration_is_read(project, old, new, message):
+def test_wrong_entries_of_rows_are_refused_when_the_configuration_is_read(project, old, new, message):
     path = project / "config/methods/theirs.yaml"
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(ConfigError, match=message):
-        load_bench(project, {})
+        load_bench(project, {"methods": ["bm25-flat", "theirs"]})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("scifact:", "garden:", "files 'garden': is not known|files 'scifact': is not known"),
+        ("runs/scifact.trec", "runs/absent.trec", "files.scifact: runs/absent.trec is no file"),
+        ("scifact:", "memory-mesh:", "files 'scifact': is not known"),
+    ],
+)
+def test_a_recipe_whose_data_is_absent_stops_nothing_else(project, old, new, message):
+    path = project / "config/methods/theirs.yaml"
+    path.write_text(path.read_text().replace(old, new))
+    plan = Plan(load_bench(project, {"methods": ["bm25-flat"]}))
+    assert plan.evaluations("summary")
+    wildcards = SimpleNamespace(model="theirs", collection="scifact", protocol="standard")
+    for rule in ("import_run", "evaluate_run"):
+        with pytest.raises(ConfigError, match=message):
+            plan.inputs(rule)(wildcards)
+
+
+def test_a_run_of_an_absent_folder_leaves_the_others(project):
+    path = project / "config/methods/theirs.yaml"
+    path.write_text(path.read_text().replace("{scifact:", "{garden: garden.trec, scifact:"))
+    plan = Plan(load_bench(project, {"methods": ["bm25-flat", "theirs"], "collections": ["scifact"]}))
+    assert plan.has_run("theirs", "scifact") and len(plan.evaluations("summary")) == 2
 
 
 def test_published_numbers_rank_nothing(project):

@@ -158,7 +158,9 @@ def test_an_own_folder_without_documents_is_refused_when_read(project, tmp_path,
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / name).write_text("")
     found = "an empty" if name.startswith("corpus") else "no"
-    with pytest.raises(ConfigError, match=rf"byo=.*/own: holds {found} corpus\.\{{jsonl,tsv,parquet\}}: put documents"):
+    with pytest.raises(
+        ConfigError, match=rf"byo=.*/own: holds {found} corpus\.\{{jsonl,tsv,csv,parquet\}}: put documents"
+    ):
         load_bench(project, {"byo": str(tmp_path / "own")})
 
 
@@ -200,7 +202,7 @@ def test_own_folders_with_names_that_cannot_be_are_refused(project, tmp_path, na
 def test_an_own_folder_without_a_corpus_is_refused(project, tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes/corpus.txt").write_text("x")
-    with pytest.raises(ConfigError, match="holds no corpus.{jsonl,tsv,parquet}: put"):
+    with pytest.raises(ConfigError, match="holds no corpus.{jsonl,tsv,csv,parquet}; not read: corpus.txt: rename"):
         load_bench(project, {"byo": str(tmp_path / "notes")})
 
 
@@ -293,3 +295,32 @@ def test_a_value_that_nothing_would_read_is_refused(model, ignored, read, messag
     assert model(**given | ignored | read).model_dump()[name] == ignored[name]
     default = model.model_fields[name].default
     assert getattr(model(**given | ignored | {name: default}), name) == default, "as settings are passed on whole"
+
+
+NUMBERS = st.sampled_from(
+    ["0", "7", "-3", "+4", "0x1F", "0.5", ".5", "1.", "1.5e-05", "1e3", "1.0e+3", ".inf", "-.inf"]
+)
+OTHER_NUMBERS = st.sampled_from(
+    ["0100", "-017", "1:30", "190:20:30", "1:30.5", "1_000", "0b11", "1_0.5", "0x_1F", "00"]
+)
+
+
+@given(NUMBERS)
+def test_usual_numbers_are_read(tmp_path_factory, text):
+    path = tmp_path_factory.mktemp("yaml") / "a.yaml"
+    path.write_text(f"a: {text}\nb: '{text}'\n")
+    read = read_yaml(path)
+    assert float(read["a"]) == (int(text, 16) if "x" in text else float(text.replace(".inf", "inf")))
+    assert read["b"] == text
+
+
+@given(OTHER_NUMBERS)
+def test_numbers_that_yaml_takes_for_others_are_text_or_refused(tmp_path_factory, text):
+    path = tmp_path_factory.mktemp("yaml") / "a.yaml"
+    path.write_text(f"x: 1\na: [{text}]\n")
+    try:
+        assert read_yaml(path)["a"] == [text]
+    except ConfigError as error:
+        assert f"a.yaml:2: {text} is no usual number" in str(error)
+    path.write_text(f"a: '{text}'\n")
+    assert read_yaml(path) == {"a": text}

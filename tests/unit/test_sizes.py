@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -49,6 +50,16 @@ def test_a_line_longer_than_the_samples_counts(tmp_path):
 def test_parquet_is_estimated_from_its_size(tmp_path):
     (tmp_path / "corpus.parquet").write_bytes(bytes(10 * PARQUET_BYTES + 1))
     assert estimated_documents(tmp_path) == 11
+
+
+def test_gzipped_lines_are_counted_or_estimated(tmp_path):
+    (tmp_path / "corpus.tsv.gz").write_bytes(gzip.compress(b"1\tx\n2\ty"))
+    assert estimated_documents(tmp_path) == 2
+    text = "".join(f"{number}\t{number * 7919 % 10007} {number * 104729 % 10007}\n" for number in range(300_000))
+    (tmp_path / "corpus.tsv.gz").write_bytes(gzip.compress(text.encode()))
+    assert estimated_documents(tmp_path) == pytest.approx(300_000, rel=0.1)
+    (tmp_path / "corpus.tsv.gz").write_bytes(b"none")
+    assert estimated_documents(tmp_path) == 1
 
 
 def test_no_corpus_no_estimate(tmp_path):

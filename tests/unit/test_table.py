@@ -181,6 +181,19 @@ def test_footnotes_tell_what_a_reader_must_know(summaries):
     assert "licences" not in text
 
 
+def test_doubts_about_imported_runs_are_footnotes(summaries):
+    frame, settings = read_summaries(summaries), settings_of()
+    plain = footnotes(frame, fill(frame, settings), settings)
+    first = frame.iloc[:2].assign(metric=["n_rank_contradicts", "n_equal_scores"], value=["12", "3"], queries=20)
+    doubtful = pd.concat([frame, first])
+    notes = footnotes(doubtful, fill(doubtful, settings), settings)
+    where = f"{first['collection'].iloc[0]} {first['model'].iloc[0]}"
+    assert [note for note in notes if note not in plain] == [
+        f"{where}: scores contradict the ranks in 12 of 20 queries, and scores decide: distances need a minus",
+        f"{where}: all scores are equal in 3 of 20 queries, so that document ids decide their order",
+    ]
+
+
 def test_licences_are_told_once_each(summaries):
     licences = {"alpha": "CC BY 4.0", "part": "terms of use", "dup-a": "CC BY 4.0"}
     frame, plain = read_summaries(summaries), settings_of()

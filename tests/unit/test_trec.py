@@ -214,3 +214,24 @@ def test_a_gzip_file_of_two_parts_is_read_whole(tmp_path):
     parts = [gzip.compress(f"q{n} Q0 d 1 0.5 t\n".encode()) for n in (1, 2)]
     (tmp_path / "run.gz").write_bytes(b"".join(parts))
     assert read_run(tmp_path / "run.gz")["query"].tolist() == ["q1", "q2"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "q1 Q0 d1 1 0.5 tag more words\nq1 Q0 d2 2 0.25 tag\n",
+        "q1 Q0 d1 1 0.5 tag\nq1 Q0 d2 2 0.25 tag more\n",
+        "q1 Q0 d1 1 0.5 tag # 1\nq1 Q0 d2 2 0.25 tag # 2\n",
+        "q1\tQ0\td1\t1\t0.5\ttag\tx\n\n q1 Q0 d2 2 0.25 tag\r\n",
+    ],
+)
+def test_words_after_the_sixth_count_for_nothing(tmp_path, text):
+    (tmp_path / "a.trec").write_text(text, newline="")
+    assert read_run(tmp_path / "a.trec").to_numpy().tolist() == [["q1", "d1", 0.5], ["q1", "d2", 0.25]]
+    assert read_run(tmp_path / "a.trec", ranks=True)["rank"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("blank", [" ", "  "])
+def test_ranks_that_are_no_numbers(tmp_path, blank):
+    (tmp_path / "a.trec").write_text(blank.join(["q1", "Q0", "d1", "first", "0.5", "tag"]))
+    assert np.isnan(read_run(tmp_path / "a.trec", ranks=True)["rank"]).all()

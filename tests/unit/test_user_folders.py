@@ -163,7 +163,7 @@ def test_a_folder_without_queries_cannot_be_searched(notes):
         path.unlink()
     made = plan(notes)
     assert sections(made, "search_bm25", **RUN) == ["queries"]
-    with pytest.raises(CollectionError, match=r"notes: has no queries: add queries.\{jsonl,tsv,parquet\}"):
+    with pytest.raises(CollectionError, match=r"notes: has no queries: add queries.\{jsonl,tsv,csv,parquet\}"):
         section_files(made, "notes", "queries")
 
 

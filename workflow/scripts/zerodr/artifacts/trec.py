@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,6 +31,11 @@ SPACED = {"query": ID, "q0": ID, "document": ID, "rank": ID, "score": pa.float32
 PIECE = 1 << 24  # bytes that are parsed together
 BREAKS = r"[\s\x00\x1c-\x1f\x85\p{Z}\\]"  # what no line can hold in a word; RE2's \s knows ASCII alone
 BLANK = r"^$|[\s\x00\x1c-\x1f\x85\p{Z}]"  # of what is no word
+SCORE = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf|infinity|nan)", re.IGNORECASE)
+DOUBTS = {  # by their name in a summary
+    "n_rank_contradicts": "scores contradict the ranks in %d of %d queries, and scores decide: distances need a minus",
+    "n_equal_scores": "all scores are equal in %d of %d queries, so that document ids decide their order",
+}
 _UNSAFE, _ESCAPED = re.compile(r"[\s\x00\\]"), re.compile(r"\\u([0-9a-f]{4})")
 
 
@@ -142,14 +148,26 @@ def write_run(path: Path, run: pd.DataFrame, tag: str) -> None:
         writer.write(query, document, run["score"].to_numpy(np.float32))
 
 
-def read_run(path: Path) -> pd.DataFrame:
-    """Read a TREC run (gzipped or not) into columns `query`, `document`, `score`, in the file's order."""
+def read_run(path: Path, ranks: bool = False) -> pd.DataFrame:
+    """Read a TREC run (gzipped or not) into columns `query`, `document`, `score`, in the file's order.
+
+    Words after the sixth of a line count for nothing, as in trec_eval.
+
+    Args:
+        path: the file.
+        ranks: add column `rank` (float64), NaN where the file has no number.
+    """
     table = _read_spaced(path)
     if table is None:
-        return _read_any(path)
+        return _read_any(path, ranks)
     ids = {name: table[name].unify_dictionaries().combine_chunks() for name in ("query", "document")}
     frame = pd.DataFrame({name: pd.array(_unescaped(words), dtype="str") for name, words in ids.items()})
-    return frame.assign(score=table["score"].to_numpy())
+    frame = frame.assign(score=table["score"].to_numpy())
+    return frame.assign(rank=_numbers(table["rank"].cast(pa.string()).to_pandas())) if ranks else frame
+
+
+def _numbers(words: pd.Series) -> np.ndarray:
+    return pd.to_numeric(words, errors="coerce").to_numpy(np.float64)
 
 
 def _read_spaced(path: Path) -> pa.Table | None:
@@ -177,8 +195,8 @@ def _unescaped(words: pa.DictionaryArray) -> pa.Array:
     return pa.DictionaryArray.from_arrays(words.indices, names).cast(pa.string())
 
 
-def _read_any(path: Path) -> pd.DataFrame:
-    """Read lines of six words with any white space between them.
+def _read_any(path: Path, ranks: bool) -> pd.DataFrame:
+    """Read lines of six words or more with any white space between them.
 
     Raises:
         ArtifactError: names the first line that is none of a run.
@@ -190,24 +208,82 @@ def _read_any(path: Path) -> pd.DataFrame:
             raise ValueError("a line has not six words")
         score = pc.cast(strings(frame["score"]), pa.float32())
     except (OSError, ValueError, EOFError, zlib.error) as error:
-        where, problem = _first_bad_line(path)
-        raise ArtifactError(where or path, f"is no TREC run ({problem or error})", LINE) from error
+        frame, longest = _read_words(path)
+        if longest <= len(WORDS):
+            raise ArtifactError(path, f"is no TREC run ({error})", LINE) from error
+        score = pa.array(frame["score"].map(float), pa.float32())
     ids = {name: unescape(frame[name]) for name in ("query", "document")}
-    return pd.DataFrame(ids).assign(score=score.to_numpy())
+    read = pd.DataFrame(ids).assign(score=score.to_numpy())
+    return read.assign(rank=_numbers(frame["rank"].astype("str"))) if ranks else read
 
 
-def _first_bad_line(path: Path) -> tuple[str, str]:
-    """Return `file:line` and problem of the first line that is none of a run; empty when the file can't be read."""
+def _read_words(path: Path) -> tuple[pd.DataFrame, int]:
+    """Read the first six words of each line, slowly; return the number of words of the longest line, too.
+
+    Raises:
+        ArtifactError: names the first line that is none of a run.
+    """
+    rows, longest = [], 0
     try:
-        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as stream:
-            for number, line in enumerate(stream, 1):
-                try:
-                    words = line.decode("utf-8").split()
-                    if words and len(words) != len(WORDS):
-                        return f"{path}:{number}", f"expected {len(WORDS)} words, found {len(words)}"
-                    float(words[4] if words else 0)
-                except ValueError as error:
-                    return f"{path}:{number}", str(error)
+        for number, words in _words(path):
+            if len(words) < len(WORDS):
+                problem = f"is no TREC run (expected {len(WORDS)} words, found {len(words)})"
+                raise ArtifactError(f"{path}:{number}", problem, LINE)
+            if not SCORE.fullmatch(words[4]):
+                problem = f"is no TREC run (the score {words[4]!r:.40} is no number)"
+                raise ArtifactError(f"{path}:{number}", problem, LINE)
+            if len(words) > len(WORDS) and SCORE.fullmatch(words[5]):
+                problem = f"is no TREC run (found {len(words)} words, the fifth and the sixth are numbers)"
+                raise ArtifactError(f"{path}:{number}", problem, f"{LINE}, blanks in ids as \\u0020")
+            longest = max(longest, len(words))
+            rows.append(words[: len(WORDS)])
     except (OSError, EOFError, zlib.error):
-        pass
-    return "", ""
+        longest = 0  # what is damaged is named by the caller
+    return pd.DataFrame(rows, columns=list(WORDS), dtype="str"), longest
+
+
+def _words(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Read number and words of each line that is not blank.
+
+    Raises:
+        ArtifactError: a line is not in UTF-8.
+    """
+    with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                text = line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise ArtifactError(f"{path}:{number}", f"is no TREC run ({error})", LINE) from None
+            if words := text.removeprefix("\ufeff").split():
+                yield number, words
+
+
+def find_line(path: Path, name: str, word: str) -> str:
+    """Return `file:line` of the first line of a run whose word `name` (see WORDS) is `word`."""
+    column = list(WORDS).index(name)
+    escaped = _UNSAFE.sub(_code, word)
+    lines = (number for number, words in _words(path) if len(words) > column and words[column] in (word, escaped))
+    return f"{path}:{next(lines, 0)}"
+
+
+class Doubt(NamedTuple):
+    """Queries of a file that give rise to a doubt, among those with at least two documents."""
+
+    queries: int
+    all_queries: int
+
+
+def count_doubts(run: pd.DataFrame) -> dict[str, Doubt]:
+    """Count the queries whose scores may mean something else; a name of DOUBTS is absent without reason to doubt.
+
+    Args:
+        run: columns `query`, `document`, `score`, and `rank`, as the file has them.
+    """
+    ordered = run.sort_values(["query", "rank"], kind="stable")
+    same = ordered["query"].eq(ordered["query"].shift())
+    later = same & ordered["rank"].gt(ordered["rank"].shift())
+    rising = ordered.loc[later & ordered["score"].gt(ordered["score"].shift()), "query"].nunique()
+    several = ordered.loc[same, "query"].nunique()
+    unequal = ordered.loc[same & ordered["score"].ne(ordered["score"].shift()), "query"].nunique()
+    counts = {"n_rank_contradicts": rising if 2 * rising > several else 0, "n_equal_scores": several - unequal}
+    return {name: Doubt(count, several) for name, count in counts.items() if count}

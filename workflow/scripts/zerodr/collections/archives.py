@@ -30,6 +30,8 @@ class Archive(ABC):
 
     name: str
     """Its name in error messages."""
+    when_damaged = "delete it and run again, or replace the mirror's file"
+    """What to do about a damaged one."""
     _names: list[str]
 
     def names(self) -> list[str]:
@@ -42,7 +44,7 @@ class Archive(ABC):
 
 
 @contextmanager
-def damage_errors(where: object) -> Iterator[None]:
+def damage_errors(where: object, step: str = Archive.when_damaged) -> Iterator[None]:
     """Turn the many ways in which a damaged archive fails into one error.
 
     Raises:
@@ -52,7 +54,7 @@ def damage_errors(where: object) -> Iterator[None]:
         yield
     except BROKEN as error:
         problem = f"is truncated or corrupt ({str(error) or type(error).__name__})"
-        raise DownloadError(where, problem, "delete it and run again, or replace the mirror's file") from error
+        raise DownloadError(where, problem, step) from error
 
 
 def check_name(member: str, archive: str) -> str:
@@ -137,13 +139,16 @@ class SingleFile(Archive):
 class FolderArchive(Archive):
     """Files of a user's folder."""
 
+    when_damaged = "write its file again"
+
     def __init__(self, root: Path, files: list[Path]) -> None:
         self.name, self._root = str(root), root
         self._names = [path.relative_to(root).as_posix() for path in files]
 
     def open(self, member: str) -> IO[bytes]:
-        """Open a file's bytes as a stream."""
-        return open(self._root / member, "rb")
+        """Open a file's bytes as a stream; `.gz` is unpacked while reading."""
+        path = self._root / member
+        return gzip.open(path) if member.endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
 
 
 def open_archive(path: Path, name: str | None = None) -> Archive:
@@ -186,15 +191,20 @@ def read_lines(archive: Archive, member: str) -> Iterator[tuple[Location, str]]:
         CollectionError: a line is not UTF-8.
         DownloadError: the archive is damaged.
     """
-    with damage_errors(archive.name), archive.open(member) as stream:
+    for location, whole in read_whole_lines(archive, member):
+        line = whole.rstrip("\r\n")
+        if line.strip():
+            yield location, line
+
+
+def read_whole_lines(archive: Archive, member: str) -> Iterator[tuple[Location, str]]:
+    """Read location and text of each line, with its end, blank ones included; see `read_lines`."""
+    with damage_errors(archive.name, archive.when_damaged), archive.open(member) as stream:
         for number, raw in enumerate(stream, start=1):
             location = Location(f"{archive.name}/{member}", number)
             try:
-                line = raw.decode("utf-8").rstrip("\r\n")
+                line = raw.decode("utf-8")
             except UnicodeDecodeError as error:
                 problem = f"is not UTF-8 (byte {error.start + 1})"
                 raise CollectionError(":".join(map(str, location)), problem, "convert the file to UTF-8") from None
-            if number == 1:
-                line = line.removeprefix("\ufeff")
-            if line.strip():
-                yield location, line
+            yield location, line.removeprefix("\ufeff") if number == 1 else line

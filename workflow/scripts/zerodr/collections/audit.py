@@ -7,6 +7,7 @@ are: one above 0 is relevant, 0 and below (TREC's -1) is judged and not relevant
 
 import logging
 import re
+import unicodedata
 from array import array
 from collections import Counter
 from collections.abc import Container, Iterable
@@ -20,7 +21,9 @@ from zerodr.errors import CollectionError
 
 log = logging.getLogger("zerodr")
 LISTED = 20
-CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+PADDED = 16  # digits of ids that lost leading zeros
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class IdIndex:
@@ -49,6 +52,9 @@ class IdIndex:
         if CONTROL.search(key):
             problem = f"id {key!r} holds a tab, the end of a line or another control character"
             raise CollectionError(f"{file}:{line}", problem, "replace it, in judgements too: they are lines with tabs")
+        if SURROGATE.search(key):
+            problem = f"id {key!r} holds half a character (a lone surrogate), which no file in UTF-8 can hold"
+            raise CollectionError(f"{file}:{line}", problem, "replace it, in judgements too")
         if not self._names or self._names[-1] != file:
             self._names.append(file)
         self._hashes.append(hash(key))  # differs between processes, so an index never leaves its own
@@ -158,6 +164,8 @@ def audit_split(
     judgements = list(pairs.values())
     missing = _first_unknown(judgements, "document", documents)
     unknown = _first_unknown(judgements, "query", texts)
+    _refuse_changed(where, "query", unknown, texts)
+    _refuse_changed(where, "document", missing, documents)
     if expected.drop_missing:
         judgements = [row for row in judgements if row.document not in missing and row.query not in unknown]
     else:
@@ -183,6 +191,24 @@ def audit_split(
         "dropped": len(pairs) - len(judgements),
     }
     return SplitAudit(judgements, facts)
+
+
+def near_id(key: str, known: Container[str]) -> str:
+    """Return the id of `known` that `key` was before a spreadsheet or a copy changed it; empty: there is none."""
+    changed = [key.strip(), key.removesuffix(".0"), key.lstrip("0") or "0", key.lower(), key.upper()]
+    changed += [unicodedata.normalize(form, key) for form in ("NFC", "NFD")]
+    changed += [key.zfill(width) for width in range(len(key) + 1, PADDED + 1)] if key.isdecimal() else []
+    return next((one for one in changed if one != key and one in known), "")
+
+
+def _refuse_changed(where: str, noun: str, absent: dict[str, Judgement], known: Container[str]) -> None:
+    """Refuse ids that a spreadsheet has changed: what they name is not absent."""
+    changed = {key: near for key in absent if (near := near_id(key, known))}
+    if changed:
+        key, near = next(iter(changed.items()))
+        location = f"{absent[key].file}:{absent[key].line}"
+        problem = f"{len(changed)} {noun} ids are nearly known ones: {key!r} at {location}, expected {near!r}"
+        raise CollectionError(where, problem, "write ids as they were: a spreadsheet drops leading zeros")
 
 
 def _first_unknown(rows: Iterable[Judgement], column: str, known: Container[str]) -> dict[str, Judgement]:

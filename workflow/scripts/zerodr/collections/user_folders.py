@@ -1,29 +1,35 @@
 """Convert a user's own folder in three stages, so that a new judgement leaves the index and a new query the documents.
 
 The sections are folder artifacts inside that of the corpus: `queries/` and `judgements/`, each with its `audit.json`.
+Letters and their accents become one character (NFC) in documents and queries, so that they meet however they were
+typed; published collections stay as they are published.
 The language of a folder is guessed by the script of its documents.
 """
 
+import logging
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids, read_queries
 from zerodr.collections.archives import FolderArchive
-from zerodr.collections.audit import Expected, IdIndex
+from zerodr.collections.audit import Expected, IdIndex, Listing
 from zerodr.collections.normalize import write_corpus, write_queries, write_split
-from zerodr.collections.readers.base import Reader
-from zerodr.collections.readers.beir import FolderReader
+from zerodr.collections.readers.base import Document, Query
+from zerodr.collections.readers.folder import FolderReader
 from zerodr.config.base import Settings, validate
+from zerodr.config.quantities import counted
 from zerodr.config.registry import Collection
-from zerodr.config.user_folders import UserFolder
+from zerodr.config.user_folders import SHORT, UserFolder
 from zerodr.errors import CollectionError, ZerodrError
 
+log = logging.getLogger("zerodr")
+Row = TypeVar("Row", Document, Query)
 SAMPLE_DOCUMENTS, SAMPLE_CHARACTERS = 200, 2000
 SCRIPTS = {  # by their first names in Unicode; Latin letters are no sign of a language
     "HIRAGANA": "ja",
@@ -74,19 +80,21 @@ def _normalize(stage: Stage, section: str) -> None:
     files = [str(path) for path in stage.paths("files")]
     collection = stage.path("collection") if section == "judgements" else None
     facts = _write(section, open_folder(settings.archive, files), settings, stage.output("section"), collection)
+    for remark in facts.get("remarks", ()):
+        log.warning("%s: %s", settings.name, remark)
     stage.note(audit=facts)
     for name in ("documents", "queries"):
         if name in facts:
             stage.metric(name, facts[name])
 
 
-def open_folder(folder: str, files: Sequence[str]) -> Reader:
+def open_folder(folder: str, files: Sequence[str]) -> FolderReader:
     """Open files of a user's folder."""
     return FolderReader(FolderArchive(Path(folder), [Path(file) for file in files]))
 
 
-def write_section(section: str, folder: str, files: Sequence[str], row: Collection, home: Path) -> None:
-    """Write a section of a folder below the folder `home`, as the stages do.
+def write_section(section: str, folder: str, files: Sequence[str], row: Collection, home: Path) -> list[str]:
+    """Write a section of a folder below the folder `home`, as the stages do; return remarks on how it was read.
 
     Raises:
         CollectionError: bad content, with file and line.
@@ -94,34 +102,52 @@ def write_section(section: str, folder: str, files: Sequence[str], row: Collecti
     settings = SectionSettings(name=row.name, archive=folder, content=(), drop_missing=row.drop_missing)
     target = home if section == "corpus" else home / section
     target.mkdir(exist_ok=True)
-    _write(section, open_folder(folder, files), settings, target, home)
+    return _write(section, open_folder(folder, files), settings, target, home).get("remarks", [])
 
 
 def _write(
-    section: str, reader: Reader, settings: SectionSettings, target: Path, collection: Path | None
+    section: str, reader: FolderReader, settings: SectionSettings, target: Path, collection: Path | None
 ) -> dict[str, Any]:
     """Write one section and its `audit.json` to the folder `target`; return the facts."""
     expected = Expected(settings.name, drop_missing=settings.drop_missing)
     facts: dict[str, Any] = {"collection": settings.name, "kind": "own", "unpinned": True}
+    changed = Listing()
     if section == "corpus":
-        facts |= write_corpus(reader.documents(), {}, target / "corpus.parquet", expected)[1]
+        facts |= write_corpus(composed(reader.documents(), changed), {}, target / "corpus.parquet", expected)[1]
         del facts["overlap"]
     elif section == "queries":
-        facts |= write_queries(reader.queries(), target / "queries.parquet", expected)[1]
+        facts |= write_queries(composed(reader.queries(), changed), target / "queries.parquet", expected)[1]
     else:
         assert collection is not None
         facts |= {"splits": _write_judgements(reader, target, collection, expected)}
+    remarks = reader.remarks
+    if changed.count:
+        facts["composed"] = changed.plain()
+        remarks.append(f"{section}: letters and accents become one character (NFC) in {counted(changed.count, 'text')}")
+    if remarks:
+        facts["remarks"] = remarks
     write_json(target / "audit.json", facts)
     return facts
 
 
-def _write_judgements(reader: Reader, target: Path, collection: Path, expected: Expected) -> dict[str, Any]:
+def composed(rows: Iterable[Row], changed: Listing) -> Iterator[Row]:
+    """Write letters and their accents as one character (NFC) in the texts of rows; list the ids of changed ones."""
+    for row in rows:
+        new = row._replace(text=unicodedata.normalize("NFC", row.text))
+        if isinstance(new, Document):
+            new = new._replace(title=unicodedata.normalize("NFC", new.title))
+        if new != row:
+            changed.add(row.id)
+        yield new
+
+
+def _write_judgements(reader: FolderReader, target: Path, collection: Path, expected: Expected) -> dict[str, Any]:
     documents, asked = IdIndex(), read_queries(collection)
     for key in corpus_ids(collection):
         documents.add(key.as_py(), "corpus", 0)
     texts = dict(zip(asked["id"].to_pylist(), asked["text"].to_pylist(), strict=True))
     if not texts:
-        raise CollectionError(expected.name, "holds judgements, but no queries", "add queries.{jsonl,tsv,parquet}")
+        raise CollectionError(expected.name, "holds judgements, but no queries", f"add queries.{SHORT}")
     return {split: write_split(reader, split, target, documents, texts, expected) for split in reader.splits()}
 
 

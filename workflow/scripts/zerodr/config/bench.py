@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from zerodr.config.base import Settings
-from zerodr.config.methods import Method
+from zerodr.config.files import known
+from zerodr.config.methods import Method, RunSettings
 from zerodr.config.papers import Paper
 from zerodr.config.registry import Collection
 from zerodr.config.settings import Config, Protocol, Scale
 from zerodr.config.user_folders import UserFolder
+from zerodr.errors import ConfigError
 
 Kind = TypeVar("Kind", bound=Settings)
 LONGEST_SELECTION = 80  # characters of a file's name
@@ -90,3 +92,23 @@ class Bench:
         settings = self.methods[method].settings
         assert isinstance(settings, kind), f"{method} has {type(settings).__name__}"
         return settings
+
+    def run_file(self, method: str, collection: str) -> str:
+        """File of an imported run.
+
+        Raises:
+            ConfigError: the recipe names no file for the collection, the collection is unknown or has no judgements, or
+                the file is absent.
+        """
+        where, file = f"method {method}: files", known(f"method {method}: files", collection, self._runs_of(method))
+        if not known(where, collection, self.collections).evaluation_split:
+            step = "name one with an evaluation_split"
+            raise ConfigError(f"{where}.{collection}", "the collection has no judgements", step)
+        if not Path(self.root, file).is_file():
+            step = "give a TREC run: query Q0 document rank score tag"
+            raise ConfigError(f"{where}.{collection}", f"{file} is no file", step)
+        return file
+
+    def _runs_of(self, method: str) -> dict[str, str]:
+        settings = self.methods[method].settings
+        return settings.files if isinstance(settings, RunSettings) else {}

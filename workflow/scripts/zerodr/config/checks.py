@@ -110,14 +110,22 @@ def _check_packages(bench: Bench) -> None:
 
 
 def _check_imported(bench: Bench) -> None:
-    """Imported runs are of judged collections, and their files exist."""
-    for name, method in bench.methods.items():
-        for collection, file in method.settings.files.items() if isinstance(method, RunMethod) else ():
-            where = f"method {name}: files.{collection}"
-            if not known(f"method {name}: files", collection, bench.collections).evaluation_split:
-                raise ConfigError(where, "the collection has no judgements", "name one with an evaluation_split")
-            if not Path(bench.root, file).is_file():
-                raise ConfigError(where, f"{file} is no file", "give a TREC run: query Q0 document rank score tag")
+    """Imported runs in the table are of judged collections, and their files exist; other recipes stop nothing."""
+    for name in _used(bench):
+        method = bench.methods[name]
+        files = list(method.settings.files) if isinstance(method, RunMethod) else []
+        for collection in [one for one in files if one in bench.collections] or files[:1]:
+            bench.run_file(name, collection)
+
+
+def _used(bench: Bench) -> list[str]:
+    """Methods of the table, and those that they combine."""
+    names = [name for name in (*bench.rows, bench.config.baseline) if name in bench.methods]
+    for name in names:
+        method = bench.methods[name]
+        runs = method.settings.runs if isinstance(method, FusionMethod) else ()
+        names += [run for run in runs if run in bench.methods and run not in names]
+    return list(dict.fromkeys(names))
 
 
 def _check_names(what: str, names: Iterable[str]) -> None:

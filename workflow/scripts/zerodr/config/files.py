@@ -1,5 +1,6 @@
 """Read YAML safely and look names up, with one sentence for a mistake."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,20 @@ import yaml
 from zerodr.errors import ConfigError, nearest
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-MERGE, TEXT, LIST, MAPPING = (f"tag:yaml.org,2002:{tag}" for tag in ("merge", "str", "seq", "map"))
+MERGE, TEXT, LIST, MAPPING, WHOLE, FRACTION = (
+    f"tag:yaml.org,2002:{tag}" for tag in ("merge", "str", "seq", "map", "int", "float")
+)
+NUMBER = re.compile(r"[+-]?(?:0|[1-9][0-9]*|0x[0-9a-fA-F]+)|[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+OCTAL = re.compile(r"[+-]?0[0-9]+")
+NO_NUMBER = re.compile(r"[+-]?\.(?:inf|Inf|INF|nan|NaN|NAN)")
 
 
 class DuplicateKey(yaml.MarkedYAMLError):
     """A key occurs twice in a mapping, where plain YAML takes the last one."""
+
+
+class OtherNumber(yaml.MarkedYAMLError):
+    """A number has a form that YAML 1.1 takes for another one."""
 
 
 class UniqueLoader(Loader):
@@ -33,6 +43,8 @@ class UniqueLoader(Loader):
     def _build(self, node: yaml.Node, built: dict[int, Any]) -> Any:
         if node.tag == TEXT:
             return node.value
+        if node.tag in (WHOLE, FRACTION):
+            _check_number(node)
         if node.tag not in (LIST, MAPPING):
             return self.construct_object(node, deep=True)
         if id(node) not in built:
@@ -57,6 +69,17 @@ class UniqueLoader(Loader):
                 raise DuplicateKey(problem=f"key {key!r} occurs twice", problem_mark=key_node.start_mark)
             written[key] = value
         return merged | written
+
+
+def _check_number(node: yaml.Node) -> None:
+    """Refuse a number that YAML 1.1 and a reader understand differently.
+
+    Raises:
+        OtherNumber: `0100` (64 there), `1:30` (90), `1_000`, `0b11`.
+    """
+    usual = NUMBER.fullmatch(node.value) and not OCTAL.fullmatch(node.value)
+    if not (usual or NO_NUMBER.fullmatch(node.value)):
+        raise OtherNumber(problem=f"{node.value} is no usual number", problem_mark=node.start_mark)
 
 
 def _refuse(problem: str, node: yaml.Node) -> Any:
@@ -101,6 +124,9 @@ def read_yaml(path: Path) -> Any:
         problem = " ".join(str(getattr(error, "problem", error)).split())
         if isinstance(error, DuplicateKey):
             raise ConfigError(location, f"{problem} in one mapping", "remove one of them") from None
+        if isinstance(error, OtherNumber):
+            step = "write it without leading zeros, underscores and colons, or in quotes where it is a text"
+            raise ConfigError(location, f"{problem} (YAML 1.1 takes 0100 for 64, 1:30 for 90)", step) from None
         raise ConfigError(location, f"is no YAML ({problem})", "correct the line") from None
 
 

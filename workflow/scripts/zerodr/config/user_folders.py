@@ -1,17 +1,34 @@
 """List the files of users' own folders, describe each folder as a collection, and hold items of it out."""
 
+import gzip
 import re
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from zerodr.config.base import validate
+from zerodr.config.quantities import first_names
 from zerodr.config.registry import EVERY, NAME, Collection
 from zerodr.errors import CollectionError, ConfigError
 
 RESERVED = {"shared", "source", "target", "targets", "all"}  # scopes, and names in a stage's corpora and memories
 SECTIONS = ("corpus", "queries", "judgements")
+LINES = ("jsonl", "tsv", "csv")  # endings of files with lines, which may be gzipped
+ENDINGS = (*LINES, "parquet")  # of corpus.* and queries.*
+FORMS = (*ENDINGS, *(f"{ending}.gz" for ending in LINES))
+SHORT = f"{{{','.join(ENDINGS)}}}"
 RENAME = "rename the folder, or set byo_name"
+JUDGED = (*ENDINGS, "txt", "trec", "qrels", "qrel")  # endings of judgements, which may be gzipped
+JUDGEMENTS = re.compile(rf"(?P<split>.*?)\.(?:{'|'.join(JUDGED)})(?:\.gz)?")
+AT_ROOT = re.compile(rf"qrels(?:[._-](?P<split>.+?))?\.(?:{'|'.join(JUDGED)})(?:\.gz)?")  # next to corpus.*
+USUAL_SPLIT = "test"
+ABOUT = re.compile(r"(?i)(read.?me|licen[cs]e|changelog|notes?)\b.*|.*\.(md|rst|html?|py|sh|pdf)")
+DATA = re.compile(r"(?i).*(corpus|collection|documents?|docs|passages?|query|queries|topic|qrel|judg|relevance).*")
+DATA_ENDING = re.compile(
+    r"(?i).*\.(jsonl?|ndjson|jl|jsonlines|tsv|csv|txt|tab|trec|qrels?|parquet|arrow|feather|xml|sgml?|xlsx?|ods|"
+    r"zip|tar|tgz|gz|bz2|xz|zst|7z|db|sqlite|pkl|pickle|bak|old|orig)"
+)
 
 
 @dataclass(frozen=True)
@@ -23,12 +40,16 @@ class UserFolder:
         files: paths by section of SECTIONS.
         digests: SHA-256 by path, where the contents were looked at.
         fault: place, problem and next step, where the contents can't be used.
+        unread: names files that look like data and are not read, in a clause; empty: there are none.
+        remarks: sentences on how the contents were read, where there is a choice.
     """
 
     path: str
     files: dict[str, tuple[str, ...]]
     digests: dict[str, str] = field(default_factory=dict)
     fault: tuple[str, str, str] | None = None
+    unread: str = ""
+    remarks: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Raise a CollectionError when the contents can't be used."""
@@ -49,10 +70,50 @@ def split_folders(value: object) -> tuple[str, ...]:
 
 def find_files(folder: Path) -> dict[str, tuple[str, ...]]:
     """List the files that are read, by section."""
-    sections = {section: [folder / f"{section}.{ending}" for ending in ENDINGS] for section in SECTIONS[:2]}
-    sections["judgements"] = sorted((folder / "qrels").glob("*.tsv"))
+    sections = {section: [folder / f"{section}.{ending}" for ending in FORMS] for section in SECTIONS[:2]}
+    sections["judgements"] = [path for path in _listed(folder) + _listed(folder / "qrels") if split_of(path)]
     files = {section: tuple(str(path) for path in paths if path.is_file()) for section, paths in sections.items()}
     return {section: paths for section, paths in files.items() if paths}
+
+
+def split_of(path: Path) -> str:
+    """Return the split whose judgements a file of a folder holds; empty: its name is none of judgements."""
+    inside = path.parent.name == "qrels"
+    match = (JUDGEMENTS if inside else AT_ROOT).fullmatch(path.name)
+    if match is None or (inside and ABOUT.fullmatch(path.name)):
+        return ""
+    return match["split"] or USUAL_SPLIT
+
+
+def _listed(folder: Path) -> list[Path]:
+    """List a folder, sorted; no folder is empty. Names that begin with a dot, or Excel's `~$`, count for nothing."""
+    try:
+        return sorted(path for path in folder.iterdir() if not path.name.startswith((".", "~$")))
+    except OSError:
+        return []
+
+
+def unread_files(folder: Path) -> list[str]:
+    """List what looks like documents, queries or judgements, but has a name or form that is not read."""
+    read = {path for paths in find_files(folder).values() for path in paths}
+    inside = [path for path in _listed(folder / "qrels") if str(path) not in read and not _about(path)]
+    names = [f"qrels/{path.name}{'/' * path.is_dir()}" for path in inside]
+    for path in _listed(folder):
+        if path.is_dir():
+            names += [f"{path.name}/"] if path.name != "qrels" and DATA.fullmatch(path.name) else []
+        elif str(path) not in read and DATA.fullmatch(path.name) and DATA_ENDING.fullmatch(path.name):
+            names.append(path.name)
+    return sorted(names)
+
+
+def _about(path: Path) -> bool:
+    return ABOUT.fullmatch(path.name) is not None
+
+
+def not_read(folder: Path) -> str:
+    """Return `not read: ` with the first of `unread_files`; empty: there are none."""
+    names = unread_files(folder)
+    return f"not read: {first_names(names)}" if names else ""
 
 
 def read_folders(
@@ -76,10 +137,16 @@ def read_folders(
         name = _name_of(folder, taken | rows, chosen)
         documents = estimated_documents(folder)
         if not documents:
-            corpus = "no" if documents is None else "an empty"
-            raise ConfigError(f"byo={folder}", f"holds {corpus} corpus.{{{','.join(ENDINGS)}}}", "put documents there")
-        folders_by_name[name] = UserFolder(path, find_files(folder))
-        splits = [Path(file).stem for file in folders_by_name[name].files.get("judgements", ())]
+            problem = f"holds {'no' if documents is None else 'an empty'} corpus.{SHORT}"
+            unread = not_read(folder)
+            step = "rename or convert one (docs/own-corpus.md)" if unread else "put documents there"
+            raise ConfigError(f"byo={folder}", f"{problem}; {unread}" if unread else problem, step)
+        folders_by_name[name] = UserFolder(path, find_files(folder), unread=not_read(folder))
+        files = folders_by_name[name].files.get("judgements", ())
+        splits = sorted({split_of(Path(file)) for file in files})
+        if EVERY in splits:
+            named = next(file for file in files if split_of(Path(file)) == EVERY)
+            raise ConfigError(f"byo={folder}", f"a split can't be named {EVERY!r}", f"rename {named}")
         row = {
             "name": name,
             "label": chosen or folder.resolve().name,
@@ -103,14 +170,12 @@ def _name_of(folder: Path, taken: dict[str, Collection], chosen: str | None) -> 
         other = "another folder" if taken[name].kind == "own" else "the registry"
         raise ConfigError(where, f"{other} already has a collection named {name!r}", RENAME)
     if not folder.is_dir():
-        raise ConfigError(where, "is no folder", "give a folder with corpus.{jsonl,tsv,parquet}")
+        raise ConfigError(where, "is no folder", f"give a folder with corpus.{SHORT}")
     if name in RESERVED | _words(taken.values()):
         raise ConfigError(where, f"the name {name!r} has another meaning here", RENAME)
     if not re.fullmatch(NAME, name):
         step = f"{RENAME}: small letters, digits, . @ _ -, the first a letter or digit"
         raise ConfigError(where, f"the name {name!r} can't be part of a path", step)
-    if (folder / "qrels" / f"{EVERY}.tsv").is_file():
-        raise ConfigError(where, f"a split can't be named {EVERY!r}", f"rename qrels/{EVERY}.tsv")
     return name
 
 
@@ -119,30 +184,46 @@ def _words(rows: Iterable[Collection]) -> set[str]:
     return {word for row in rows for word in (row.column, *row.groups)}
 
 
-ENDINGS = ("jsonl", "tsv", "parquet")  # of corpus.*
 SAMPLES, SAMPLE_BYTES = 16, 1 << 16
 PARQUET_BYTES = 500  # compressed bytes of a document with about 1,000 letters
 
 
 def estimated_documents(folder: Path) -> int | None:
-    """Documents of `corpus.{jsonl,tsv,parquet}` in `folder`; None without such a file.
+    """Documents of the corpus in `folder`; None without such a file.
 
     Lines: as many as in samples spread over the file, for its size; a file of at most 1 MiB is counted exactly.
-    Parquet: a document for each PARQUET_BYTES. The same bytes give the same number.
+    Gzipped lines: as many as in the first MiB, for its compressed size. Parquet: a document for each PARQUET_BYTES. The
+    same bytes give the same number.
     """
-    for ending in ENDINGS:
+    for ending in FORMS:
         path = folder / f"corpus.{ending}"
         if path.is_file():
             size = path.stat().st_size
+            if ending.endswith(".gz"):
+                return _packed_lines(path, size)
             return -(-size // PARQUET_BYTES) if ending == "parquet" else _lines(path, size)
     return None
+
+
+def _packed_lines(path: Path, size: int) -> int:
+    """Estimate the lines of a gzipped file; one that is damaged has one, so that its reader says so."""
+    try:
+        with open(path, "rb") as packed, gzip.open(packed) as stream:
+            text = stream.read(SAMPLES * SAMPLE_BYTES)
+            lines, read, more = _count(text), packed.tell(), bool(stream.read(1))
+    except (OSError, EOFError, zlib.error):
+        return 1
+    return max(1, round(lines * size / max(read, 1))) if more else lines
+
+
+def _count(text: bytes) -> int:
+    return text.count(b"\n") + (not text.endswith(b"\n")) if text else 0
 
 
 def _lines(path: Path, size: int) -> int:
     with open(path, "rb") as stream:
         if size <= SAMPLES * SAMPLE_BYTES:
-            text = stream.read()
-            return text.count(b"\n") + (not text.endswith(b"\n")) if text else 0
+            return _count(stream.read())
         breaks = 0
         for number in range(SAMPLES):
             stream.seek(number * (size - SAMPLE_BYTES) // (SAMPLES - 1))

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from zerodr.artifacts.stage import Stage
-from zerodr.artifacts.trec import read_run
+from zerodr.artifacts.trec import Doubt, count_doubts, read_run
 from zerodr.collections.access import read_qrels, split_queries
 from zerodr.config.base import Settings, validate
 from zerodr.config.measures import FIRST, MEASURES
@@ -65,7 +65,8 @@ def evaluate_run(stage: Stage) -> None:
     judged = judge(run, qrels, queries, settings.name)
     by_query = measure(judged, [*FIRST, *settings.measures])
     counts = count_queries(judged, int(qrels["query"].nunique()))
-    summary = summarize(by_query, counts, settings, stage.seed)
+    doubts = doubts_of(stage.path("file"), queries) if "file" in stage.spec.inputs else {}
+    summary = summarize(by_query, counts, settings, stage.seed, doubts)
     summary.to_csv(stage.output("summary"), sep="\t", index=False, lineterminator="\n")
     write_per_query(stage.output("per_query"), by_query, judged, settings)
     for row in summary.itertuples():
@@ -99,10 +100,22 @@ def count_queries(judged: JudgedRun, judged_queries: int) -> dict[str, int]:
     }
 
 
-def summarize(by_query: pd.DataFrame, counts: dict[str, int], settings: EvaluateSettings, seed: int) -> pd.DataFrame:
+def doubts_of(file: Path, queries: list[str]) -> dict[str, Doubt]:
+    """Count the queries of an imported file whose scores may mean something else than the file's ranks."""
+    run = read_run(file, ranks=True)
+    return count_doubts(run[run["query"].isin(queries)])
+
+
+def summarize(
+    by_query: pd.DataFrame,
+    counts: dict[str, int],
+    settings: EvaluateSettings,
+    seed: int,
+    doubts: dict[str, Doubt] | None = None,
+) -> pd.DataFrame:
     """Return columns IDENTITY, `metric`, `value`, `low`, `high` (95 % bootstrap interval over queries), `queries`.
 
-    A row a measure, then a row a count (no interval).
+    A row a measure, then a row a count (no interval), then a row a doubt about an imported run, where there is one.
     """
     values = by_query.to_numpy()
     low, high = bootstrap_interval(values, settings.bootstrap_samples, seed)
@@ -110,6 +123,7 @@ def summarize(by_query: pd.DataFrame, counts: dict[str, int], settings: Evaluate
     for name, *numbers in zip(by_query, values.mean(axis=0), low, high, strict=True):
         rows.append((name, *(f"{number:.{DECIMALS}f}" for number in numbers), len(values)))
     rows += [(name, str(counts[name]), "", "", counts["n_queries"]) for name in COUNTS]
+    rows += [(name, str(doubt.queries), "", "", doubt.all_queries) for name, doubt in (doubts or {}).items()]
     frame = pd.DataFrame(rows, columns=["metric", "value", "low", "high", "queries"])
     identity = {name: getattr(settings, name) for name in IDENTITY}
     return pd.concat([pd.DataFrame([identity] * len(frame)), frame], axis=1)

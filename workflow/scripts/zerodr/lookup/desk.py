@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -128,6 +129,7 @@ class Desk:
             raise ConfigError("methods", f"expected one or two, found {len(names)}", "choose one or two")
         if not 1 <= count <= MOST:
             raise ConfigError("documents", f"expected 1 to {MOST}, found {count}", "choose another number")
+        text = unicodedata.normalize("NFC", text)  # as the texts of users' own folders
         key = self._known.get(text.strip())
         grades = self._grades.get(key, {}) if key is not None else {}
         timed = [self._timed(name, text, max(count, DEPTH), options or {}) for name in names]

@@ -20,7 +20,7 @@ from zerodr.artifacts.record import STATE
 from zerodr.collections.access import corpus_size
 from zerodr.collections.user_folders import guess_language, write_section
 from zerodr.config.registry import Collection
-from zerodr.config.user_folders import UserFolder, find_files
+from zerodr.config.user_folders import SHORT, UserFolder, find_files, not_read
 from zerodr.encoders.folder.contract import CONTRACT
 from zerodr.encoders.inference.encoder import Encoder, load_encoder
 from zerodr.errors import ArtifactError, CollectionError, ModelError
@@ -105,7 +105,7 @@ def source_of_folder(model: Path, corpus: Path) -> tuple[Source, str]:
 
     Args:
         model: a model folder, such as an exported one.
-        corpus: a folder with `corpus.{jsonl,tsv,parquet}`, or a normalised collection.
+        corpus: a folder with `corpus.{jsonl,tsv,csv,parquet}`, or a normalised collection.
 
     Raises:
         ModelError: the first is no model folder.
@@ -115,7 +115,9 @@ def source_of_folder(model: Path, corpus: Path) -> tuple[Source, str]:
         raise ModelError(model, f"holds no {CONTRACT}", "name an exported folder")
     files = find_files(corpus)
     if "corpus" not in files:
-        raise CollectionError(corpus, "holds no corpus.{jsonl,tsv,parquet}", "name a folder with documents")
+        unread = not_read(corpus)
+        problem = f"holds no corpus.{SHORT}{f'; {unread}' if unread else ''}"
+        raise CollectionError(corpus, problem, "name a folder with documents")
     weights = sorted(path for path in model.rglob("*") if path.suffix in (".safetensors", ".json"))
     digests = {str(path): file_digest(path) for path in [*map(Path, files["corpus"]), *weights]}
     home = VECTORS / object_digest([*digests.values()])[:16] / corpus.resolve().name.lower()

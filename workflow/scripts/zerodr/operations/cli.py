@@ -192,7 +192,7 @@ def pin(
 
 @app.command()
 def adapt(
-    folders: Annotated[list[Path], typer.Argument(help="With corpus.{jsonl,tsv,parquet}.", metavar="FOLDER...")],
+    folders: Annotated[list[Path], typer.Argument(help="With corpus.{jsonl,tsv,csv,parquet}.", metavar="FOLDER...")],
     method: Annotated[str, typer.Option(help="`auto`, or the one recipe to adapt with.")] = "auto",
     budget: Annotated[str, typer.Option(help="Time that `auto` may plan, such as 20m or 2h.")] = "20m",
     name: Annotated[str | None, typer.Option(help="Name of the result; default: the folder's.")] = None,

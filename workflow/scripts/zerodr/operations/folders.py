@@ -19,7 +19,7 @@ from zerodr.errors import ZerodrError
 
 log = logging.getLogger("zerodr")
 FINDINGS = STATE / "folders"
-VERSION = 2  # of what is remembered: raise it when readers or checks change
+VERSION = 3  # of what is remembered: raise it when readers or checks change
 READ_BYTES = 1 << 30  # larger folders are read by their first job alone
 
 
@@ -31,7 +31,9 @@ def examine(bench: Bench) -> Bench:
     for name, folder in bench.folders.items():
         facts = _look_up(folder, rows[name])
         fault = facts["fault"] and tuple(facts["fault"])
-        folders[name] = replace(folder, digests=facts["digests"], fault=fault)
+        folders[name] = replace(folder, digests=facts["digests"], fault=fault, remarks=tuple(facts["remarks"]))
+        if notes := [*facts["remarks"], *([folder.unread] if folder.unread else [])]:
+            rows[name] = rows[name].model_copy(update={"remark": "; ".join(notes)})
         if bench.config.byo_language is None:
             of_it = [key for key, row in rows.items() if name in (key, row.held_out_of)]
             rows |= {key: rows[key].model_copy(update={"language": facts["language"]}) for key in of_it}
@@ -39,9 +41,12 @@ def examine(bench: Bench) -> Bench:
 
 
 def notices(bench: Bench) -> list[str]:
-    """Return a sentence for each guessed language and each folder that can't be used."""
+    """Return sentences on guessed languages, on what is not read or can be read in two ways, on what can't be used."""
     lines = []
-    for name in bench.folders:
+    for name, folder in bench.folders.items():
+        lines += [f"{name}: {remark}" for remark in folder.remarks]
+        if folder.unread:
+            lines.append(f"{name}: {folder.unread} (forms that are read: docs/own-corpus.md)")
         language = bench.collections[name].language
         if bench.config.byo_language is None:
             lines.append(f"{name}: language {language}, guessed from its script (or say: --config byo_language=...)")
@@ -65,7 +70,8 @@ def _look_up(folder: UserFolder, row: Collection) -> dict[str, Any]:
     if known.get("digests") != digests:
         from zerodr.collections.user_folders import guess_language
 
-        known = {"language": guess_language(folder), "fault": find_fault(folder, row), "digests": digests}
+        fault, remarks = inspect(folder, row)
+        known = {"language": guess_language(folder), "fault": fault, "remarks": remarks, "digests": digests}
     known |= {"times": times}
     try:
         write_json(memory, known)
@@ -86,17 +92,22 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
 
 
-def find_fault(folder: UserFolder, row: Collection) -> tuple[str, str, str] | None:
-    """Return place, problem and next step of the first thing that can't be used, as the jobs would find it."""
+def inspect(folder: UserFolder, row: Collection) -> tuple[tuple[str, str, str] | None, list[str]]:
+    """Read a folder as the jobs would.
+
+    Returns:
+        location, problem and next step of the first thing that can't be used, and remarks on how the files were read.
+    """
+    remarks: list[str] = []
     if sum(Path(path).stat().st_size for paths in folder.files.values() for path in paths) > READ_BYTES:
-        return None
+        return None, remarks
     from zerodr.collections.user_folders import write_section
 
     try:
         with tempfile.TemporaryDirectory() as home:
             for section in SECTIONS:
                 if section in folder.files:
-                    write_section(section, folder.path, folder.files[section], row, Path(home))
+                    remarks += write_section(section, folder.path, folder.files[section], row, Path(home))
     except ZerodrError as error:
-        return error.where, error.what, error.next_step
-    return None
+        return (error.where, error.what, error.next_step), remarks
+    return None, remarks

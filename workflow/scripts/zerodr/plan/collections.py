@@ -4,6 +4,7 @@ from typing import Any
 
 from zerodr.config.archives import refuse_absent
 from zerodr.config.registry import Collection
+from zerodr.config.user_folders import SHORT
 from zerodr.errors import CollectionError, ConfigError
 from zerodr.plan import paths
 from zerodr.plan.plan import Plan
@@ -110,8 +111,8 @@ def section_files(plan: Plan, collection: str, section: str) -> list[str]:
     folder = plan.bench.folders[collection]
     folder.check()
     if section not in folder.files:
-        step = "add qrels/test.tsv" if section == "judgements" else f"add {section}.{{jsonl,tsv,parquet}}"
-        raise CollectionError(folder.path, f"has no {section}", step)
+        step = "add qrels/test.tsv" if section == "judgements" else f"add {section}.{SHORT}"
+        raise CollectionError(folder.path, f"has no {section}{f' ({folder.unread})' if folder.unread else ''}", step)
     return list(folder.files[section])
 
 

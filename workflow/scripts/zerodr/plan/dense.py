@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from zerodr.config.files import known
 from zerodr.config.index import IndexSettings
 from zerodr.config.load import files_of_model
 from zerodr.config.methods import (
@@ -188,11 +187,8 @@ def _fuse_params(plan: Plan, wc: Any) -> Params:
 # ---- runs made elsewhere ---------------------------------------------------------------------------------------
 @inputs("import_run")
 def _run_inputs(plan: Plan, wc: Any) -> Files:
-    files = plan.bench.settings(wc.model, RunSettings).files
-    return {
-        "file": known(f"method {wc.model}: files", wc.collection, files),
-        "collection": paths.collection(wc.collection),
-    }
+    file = plan.bench.run_file(wc.model, wc.collection)
+    return {"file": file, "collection": paths.collection(wc.collection)}
 
 
 @params("import_run")

@@ -3,6 +3,7 @@
 from typing import Any
 
 from zerodr.config.measures import added
+from zerodr.config.methods import RunMethod
 from zerodr.plan import paths
 from zerodr.plan.lexical import ranking
 from zerodr.plan.plan import Plan
@@ -11,7 +12,10 @@ from zerodr.plan.registry import Files, Params, inputs, params
 
 @inputs("evaluate_run")
 def _evaluate_inputs(plan: Plan, wc: Any) -> Files:
-    return {"run": paths.run(wc.model, wc.collection, wc.protocol), "collection": paths.collection(wc.collection)}
+    imported = isinstance(plan.method(wc.model), RunMethod)
+    file = {"file": plan.bench.run_file(wc.model, wc.collection)} if imported else {}
+    run = paths.run(wc.model, wc.collection, wc.protocol)
+    return {"run": run, "collection": paths.collection(wc.collection)} | file
 
 
 @params("evaluate_run")

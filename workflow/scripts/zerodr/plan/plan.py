@@ -183,9 +183,9 @@ class Plan:
         return [name(m, collection, self.config.protocol) for m, collection in cells if self.has_run(m, collection)]
 
     def _unjudged(self) -> list[str]:
-        return [
-            f"{name} has no judgements" for name in self.bench.folders if not self.collection(name).evaluation_split
-        ]
+        names = [name for name in self.bench.folders if not self.collection(name).evaluation_split]
+        unread = {name: self.bench.folders[name].unread for name in names}
+        return [f"{name} has no judgements{f' ({unread[name]})' if unread[name] else ''}" for name in names]
 
     # ---- shards ------------------------------------------------------------------------------------------------
     def shard_count(self, name: str) -> int:

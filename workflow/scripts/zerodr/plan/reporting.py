@@ -82,7 +82,7 @@ def table(plan: Plan, methods: Sequence[str]) -> Params:
         "methods": [row(plan, name) for name in methods],
         "collections": [row.model_dump(mode="json", include=SHOWN) for row in plan.columns],
         "missing": [{"name": name, "reason": "gated: needs registration"} for name in gated]
-        + [{"name": name, "reason": "no judgements: not evaluated"} for name in unjudged]
+        + [{"name": name, "reason": _unjudged(plan, name)} for name in unjudged]
         + [{"name": name, "reason": f"left out: {fault}"} for name, fault in plan.bench.faults.items()],
         "groups": {group: list(dict.fromkeys(row.column for row in rows if group in row.groups)) for group in groups},
         "aggregates": {row.aggregate: plan.chains.members(row.aggregate) for row in rows if row.aggregate},
@@ -90,6 +90,11 @@ def table(plan: Plan, methods: Sequence[str]) -> Params:
         "scale": plan.config.scale,
         "source": plan.source,
     }
+
+
+def _unjudged(plan: Plan, name: str) -> str:
+    unread = plan.bench.folders[name].unread
+    return f"no judgements: not evaluated{f'; {unread}' if unread else ''}"
 
 
 def row(plan: Plan, name: str) -> Params:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from zerodr.artifacts.stage import Stage
+from zerodr.artifacts.trec import DOUBTS
 from zerodr.config.base import validate
 from zerodr.config.measures import label_of
 from zerodr.errors import ArtifactError
@@ -92,6 +93,7 @@ def footnotes(frame: pd.DataFrame, grid: Grid, settings: TableSettings) -> list[
         *_averages(grid.printed()),
         *[f"missing: {row.name} ({row.reason})" for row in settings.missing],
         *_special_queries(frame),
+        *_doubts(frame),
         *[f"{row.name}: {row.remark}" for row in settings.collections if row.remark],
         *_licences(settings),
         *[f"[{key}] {remark}" for key, remark in method_remarks(settings)],
@@ -170,6 +172,15 @@ def _special_queries(frame: pd.DataFrame) -> list[str]:
         listed = ", ".join(f"{name} {int(count)}" for name, count in by_collection.items() if count)
         notes += [f"{what}: {listed}"] if listed else []
     return notes
+
+
+def _doubts(frame: pd.DataFrame) -> list[str]:
+    """Write what is doubtful about imported runs."""
+    rows = frame[frame["metric"].isin(DOUBTS)]
+    return [
+        f"{row.collection} {row.model}: {DOUBTS[row.metric] % (int(float(row.value)), int(row.queries))}"
+        for row in rows.itertuples()
+    ]
 
 
 def _licences(settings: TableSettings) -> list[str]:

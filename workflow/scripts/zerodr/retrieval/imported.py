@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from zerodr.artifacts.stage import Stage
-from zerodr.artifacts.trec import read_run, strings, total_order, write_run
-from zerodr.collections.access import corpus_ids, split_queries
+from zerodr.artifacts.trec import DOUBTS, count_doubts, find_line, read_run, strings, total_order, write_run
+from zerodr.collections.access import corpus_ids, read_queries, split_queries
+from zerodr.collections.audit import near_id
 from zerodr.collections.samples import RunSettings
 from zerodr.config.base import validate
 from zerodr.errors import ArtifactError
@@ -36,7 +37,12 @@ def import_run(stage: Stage) -> None:
     settings = validate(ImportRunSettings, stage.params, stage.spec.name())
     path, folder = stage.path("file"), stage.path("collection")
     queries = split_queries(folder, settings.split)["id"]
-    run, dropped = take(read_run(path), queries, settings, path)
+    whole = read_run(path, ranks=True)
+    check_queries(whole, set(read_queries(folder)["id"].to_pylist()), set(queries), path, settings.collection)
+    run, dropped = take(whole, queries, settings, path)
+    doubts = count_doubts(whole[whole["query"].isin(queries)])
+    for name, count in doubts.items():
+        log.warning("%s: %s", path, DOUBTS[name] % (count.queries, count.all_queries))
     corpus = corpus_ids(folder)
     check_documents(run, corpus, path, settings.collection)
     longest = int(run.groupby("query").size().max())
@@ -79,6 +85,24 @@ def take(
     return first, counts
 
 
+def check_queries(run: pd.DataFrame, known: set[str], wanted: set[str], path: Path, collection: str) -> None:
+    """Name the queries of a run that the collection does not hold.
+
+    Raises:
+        ArtifactError: one of them is a query of the split whose id was changed on the way.
+    """
+    asked = dict.fromkeys(run["query"].unique())
+    unknown, lacking = [query for query in asked if query not in known], wanted - asked.keys()
+    for query in unknown:
+        if near := near_id(query, lacking):
+            problem = f"ranks query {query!r}, which {collection} does not hold; it holds {near!r}, which is not ranked"
+            raise ArtifactError(find_line(path, "query", query), problem, "write the ids of queries as they were")
+    if unknown:
+        location = find_line(path, "query", unknown[0])
+        problem = "%s: the first of %d queries that %s does not hold, and that count for nothing: %r"
+        log.warning(problem, location, len(unknown), collection, unknown[0])
+
+
 def check_documents(run: pd.DataFrame, corpus: pa.Array, path: Path, collection: str) -> None:
     """Refuse a run of another corpus.
 
@@ -89,5 +113,9 @@ def check_documents(run: pd.DataFrame, corpus: pa.Array, path: Path, collection:
     unknown = ranked.filter(pc.invert(pc.is_in(ranked, value_set=corpus)))
     if len(unknown):
         count = "1 document" if len(unknown) == 1 else f"{len(unknown)} documents"
-        problem = f"ranks {count} that {collection} does not hold, such as {unknown[0].as_py()!r}"
-        raise ArtifactError(path, problem, "name the run of this collection, with the ids of its documents")
+        first = unknown[0].as_py()
+        near = near_id(first, set(corpus.to_pylist()))
+        problem = f"ranks {count} that {collection} does not hold, such as {first!r}"
+        problem += f" (it holds {near!r})" if near else ""
+        step = "name the run of this collection, with the ids of its documents"
+        raise ArtifactError(find_line(path, "document", first), problem, step)

@@ -2,8 +2,9 @@
 
 from zerodr.collections.archives import Archive
 from zerodr.collections.readers.base import Reader
-from zerodr.collections.readers.beir import BeirReader, FolderReader
+from zerodr.collections.readers.beir import BeirReader
 from zerodr.collections.readers.chinese import CmedqaReader, DureaderReader, DureaderRetrievalReader, MultiCprReader
+from zerodr.collections.readers.folder import FolderReader
 from zerodr.collections.readers.forums import LotteReader, OagQaReader
 from zerodr.collections.readers.questions import MedquadReader, MlQuestionsReader, NqPairsReader
 from zerodr.collections.readers.reference import (

@@ -11,6 +11,7 @@ from zerodr.collections.archives import Archive, Location, read_lines
 from zerodr.errors import CollectionError
 
 LARGEST_GRADE = 1000
+KEY_END = re.compile(r'"[ \t\r\n]*:')  # there are at least as many as keys
 GRADE = re.compile(r"(?P<sign>[+-]?)0*(?P<digits>[0-9]+)(?:\.0*)?")
 
 
@@ -85,6 +86,18 @@ def bad_line(file: str, line: int, problem: str, step: str = "correct the line")
     return CollectionError(f"{file}:{line}", problem, step)
 
 
+class KeyTwice(ValueError):
+    """A key occurs twice in a JSON object, where Python takes the last one."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        names = [key for key, _ in pairs]
+        raise KeyTwice(next(key for key in value if names.count(key) > 1))
+    return value
+
+
 def read_json_lines(archive: Archive, member: str) -> Iterator[tuple[Location, dict[str, Any]]]:
     """Read location and object of each line.
 
@@ -94,8 +107,16 @@ def read_json_lines(archive: Archive, member: str) -> Iterator[tuple[Location, d
     for location, line in read_lines(archive, member):
         try:
             value = json.loads(line)
+            if not isinstance(value, dict) or len(KEY_END.findall(line)) > len(value):
+                json.loads(line, object_pairs_hook=_unique)
         except json.JSONDecodeError as error:
             raise bad_line(*location, f"is no JSON ({error.msg} at column {error.colno})") from None
+        except KeyTwice as error:
+            raise bad_line(*location, f"key {error.args[0]!r:.60} occurs twice in one object", "remove one") from None
+        except RecursionError:
+            raise bad_line(*location, "is no JSON that can be read (too many brackets inside each other)") from None
+        except ValueError:
+            raise bad_line(*location, "is no JSON that can be read (a number with thousands of digits)") from None
         if not isinstance(value, dict):
             raise bad_line(*location, f"expected a JSON object, found {type(value).__name__}")
         yield location, value
