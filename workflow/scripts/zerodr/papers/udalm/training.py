@@ -172,7 +172,7 @@ class WordEncoder(BiEncoder):
         Returns:
             where it comes from: `pretraining`, the `checkpoint`, or `fresh`, where the folder has none.
         """
-        return load_additions(self.headed(), folder, False)["prediction"]
+        return load_additions(self.headed(), folder, "init")["prediction"]
 
     def save(self, folder: Path) -> None:
         """Write the bi-encoder as a model folder, and the prediction layer into its subfolder of pretraining."""
