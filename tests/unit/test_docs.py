@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib.util
 import os
@@ -106,6 +107,36 @@ def test_the_page_of_a_paper_names_all_its_recipes_and_variants(paper, methods, 
         assert recipe in words and f"`{recipe}`" in pages["README.md"]
         variants = {name.partition("+")[2] for name in methods if name.startswith(f"{recipe}+") and "@" not in name}
         assert variants <= words | {word.partition("+")[2] for word in words}, recipe
+
+
+def defined(path: Path, name: str) -> bool:
+    """Whether a module defines a function, a class or a method (`Class.method`)."""
+    body = ast.parse(path.read_text()).body
+    for word in name.split("."):
+        found = [node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == word]
+        if not found:
+            return False
+        body = found[0].body
+    return True
+
+
+@pytest.mark.parametrize("paper", RECIPES)
+def test_the_page_of_a_paper_says_where_its_equations_are(paper, root, pages):
+    page = pages[f"docs/papers/{paper}.md"]
+    table = page.partition("## Where is ...")[2].partition("\n## ")[0]
+    places = re.findall(r"`([\w/]+\.py)(?::([\w.]+))?`", table)
+    library = root / "workflow/scripts/zerodr"
+    assert len(places) >= 10
+    assert [place for place in places if not (library / place[0]).is_file()] == []
+    assert [place for place in places if place[1] and not defined(library / place[0], place[1])] == []
+    assert table.count("`") == 2 * (len(places) + 1), "some code in the table is no place"
+
+
+def test_the_users_command_is_explained_by_eight_files(root, pages):
+    section = pages["docs/cluster.md"].partition("## What happens, file by file")[2].partition("\n## ")[0]
+    files = re.findall(r"^\| (\d) \| `([^`]+)` \|", section, re.M)
+    assert [int(number) for number, _ in files] == list(range(1, len(files) + 1)) and 1 < len(files) <= 8
+    assert [name for _, name in files if not (root / name).is_file()] == []
 
 
 PLANNED = """

@@ -9,10 +9,16 @@ import inspect
 import pytest
 from tests.unit.house_helpers import MODULES, SCRIPTS
 
+from zerodr.encoders.network.heads import POOLINGS
+
 WITH_EXAMPLES = sorted(
     ".".join(path.relative_to(SCRIPTS).with_suffix("").parts) for path in MODULES if ">>> " in path.read_text()
 )
 SEARCH = ("batching", "candidates", "exact", "feedback", "fuse", "merge", "search", "vectors")
+ENCODERS = (
+    *("folder.contract", "network.families", "network.heads", "network.tokenizing", "network.trainable"),
+    *("pretraining.condenser", "pretraining.prediction"),
+)
 SHOWN = ("metrics", "significance")  # modules of evaluation whose public functions all have an example
 
 
@@ -32,3 +38,12 @@ def test_every_measure_and_test_has_an_example(name):
 
 def test_search_has_examples():
     assert {f"zerodr.retrieval.{name}" for name in SEARCH} <= set(WITH_EXAMPLES)
+
+
+def test_encoders_have_examples():
+    assert {f"zerodr.encoders.{name}" for name in ENCODERS} <= set(WITH_EXAMPLES)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_every_pooling_has_an_example(pooling):
+    assert ">>> " in (POOLINGS[pooling].__doc__ or "")

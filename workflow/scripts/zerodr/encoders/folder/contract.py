@@ -80,6 +80,12 @@ class EncoderContract(Settings):
 def make_contract(folder: Path | str, values: dict[str, Any]) -> EncoderContract:
     """Validate `values` as a contract.
 
+    >>> values = {"pooling": "cls", "normalize": True, "similarity": "cosine", "max_tokens": 256, "query_tokens": 32}
+    >>> values |= {"dimension": 384, "architecture": "BertModel", "source": "folder"}
+    >>> contract = make_contract("models/mine", values)
+    >>> contract.tokens("query"), contract.tokens("document")
+    (32, 256)
+
     Raises:
         ModelError: names the key at fault, with what was found.
     """

@@ -22,28 +22,50 @@ ANCE_STD = 0.02
 
 
 def mean_pool(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Average real tokens, in float32. hidden (B, L, d), mask (B, L) of 0 and 1 -> (B, d)."""
+    """Average real tokens, in float32. hidden (B, L, d), mask (B, L) of 0 and 1 -> (B, d).
+
+    >>> hidden = torch.tensor([[[1.0, 4.0], [3.0, 2.0], [9.0, 9.0]]])
+    >>> mean_pool(hidden, torch.tensor([[1, 1, 0]])).tolist()
+    [[2.0, 3.0]]
+    """
     weight = mask.unsqueeze(-1).to(torch.float32)
     return (hidden.float() * weight).sum(1) / weight.sum(1).clamp(min=1e-9)
 
 
 def cls_pool(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Select the first real token. hidden (B, L, d), mask (B, L), padded on either side -> (B, d) float32."""
+    """Select the first real token. hidden (B, L, d), mask (B, L), padded on either side -> (B, d) float32.
+
+    >>> hidden = torch.tensor([[[1.0], [3.0], [9.0]]])
+    >>> cls_pool(hidden, torch.tensor([[1, 1, 0]])).tolist(), cls_pool(hidden, torch.tensor([[0, 1, 1]])).tolist()
+    ([[1.0]], [[3.0]])
+    """
     return _pick(hidden, mask.to(torch.int32).argmax(1))
 
 
 def last_pool(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Select the last real token. hidden (B, L, d), mask (B, L), padded on either side -> (B, d) float32."""
+    """Select the last real token. hidden (B, L, d), mask (B, L), padded on either side -> (B, d) float32.
+
+    >>> last_pool(torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[1, 1, 0]])).tolist()
+    [[3.0]]
+    """
     return _pick(hidden, mask.shape[1] - 1 - mask.to(torch.int32).flip(1).argmax(1))
 
 
 def max_pool(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Maximize each component over real tokens. hidden (B, L, d), mask (B, L) -> (B, d) float32."""
+    """Maximize each component over real tokens. hidden (B, L, d), mask (B, L) -> (B, d) float32.
+
+    >>> max_pool(torch.tensor([[[1.0, 4.0], [3.0, 2.0], [9.0, 9.0]]]), torch.tensor([[1, 1, 0]])).tolist()
+    [[3.0, 4.0]]
+    """
     return hidden.float().masked_fill(mask.unsqueeze(-1) == 0, float("-inf")).amax(1)
 
 
 def first_state(hidden: Tensor, mask: Tensor) -> Tensor:
-    """Select a decoder's first position; `mask` is the encoder's. hidden (B, L', d), mask (B, L) -> (B, d) float32."""
+    """Select a decoder's first position; `mask` is the encoder's. hidden (B, L', d), mask (B, L) -> (B, d) float32.
+
+    >>> first_state(torch.tensor([[[5.0, 6.0]]]), torch.tensor([[1, 1, 0]])).tolist()
+    [[5.0, 6.0]]
+    """
     return hidden[:, 0].float()
 
 
@@ -61,7 +83,11 @@ POOLINGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def unit_length(vectors: Tensor) -> Tensor:
-    """Scale rows to length 1; a zero row stays zero. (B, d) -> (B, d)."""
+    """Scale rows to length 1; a zero row stays zero. (B, d) -> (B, d).
+
+    >>> unit_length(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.6000000238418579, 0.800000011920929], [0.0, 0.0]]
+    """
     return torch.nn.functional.normalize(vectors, dim=-1)
 
 

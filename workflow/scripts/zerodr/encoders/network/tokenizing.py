@@ -37,7 +37,13 @@ class Call:
 def token_ids(
     tokenizer: Any, texts: Sequence[str], prefix: str, limit: int, lowercase: bool = False, special: bool = True
 ) -> Iterator[list[int]]:
-    """Yield ids of each text behind its prefix, with special tokens or not, cut at `limit`."""
+    """Yield ids of each text behind its prefix, with special tokens or not, cut at `limit`.
+
+    >>> def lengths(texts, max_length, **options):
+    ...     return {"input_ids": [[len(word) for word in text.split()][:max_length] for text in texts]}
+    >>> list(token_ids(lengths, ["a dense vector", "one"], prefix="query: ", limit=3))
+    [[6, 1, 5], [6, 3]]
+    """
     options: dict[str, Any] = dict.fromkeys(
         ("padding", "return_attention_mask", "return_token_type_ids", "verbose"), False
     )

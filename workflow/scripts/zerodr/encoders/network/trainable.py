@@ -133,5 +133,12 @@ def trained_parameters(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
 
 
 def parameter_count(model: nn.Module) -> int:
-    """Count the numbers that training changes."""
+    """Count the numbers that training changes.
+
+    >>> network = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1))
+    >>> network[1].requires_grad_(False)  # frozen
+    Linear(in_features=3, out_features=1, bias=True)
+    >>> parameter_count(network)
+    15
+    """
     return sum(weight.numel() for _, weight in trained_parameters(model))

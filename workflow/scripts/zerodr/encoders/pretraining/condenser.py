@@ -1,6 +1,7 @@
 """Extend a bi-encoder for pretraining: Condenser's head, the prediction of masked tokens, or a small decoder.
 
-Condenser's head reads the last layer's [CLS] and an early layer's tokens, [h^L[0]; h^skip[1:]]  # COCO-DR, specs 1.4.
+Condenser's head reads the last layer's [CLS] and an early layer's tokens, [h^L[0]; h^skip[1:]]
+(Gao and Callan 2021; COCO-DR section 4.1 pretrains with its loss).
 So masked tokens can be predicted well only if [CLS] summarizes the text. TSDAE's decoder reads the text's vector and
 the tokens before each one. Both are layers of the backbone's class and configuration.
 """
@@ -203,6 +204,10 @@ def masked_tokens(labels: Tensor) -> tuple[Tensor, Tensor]:
 
     Returns:
         positions (m,) in the flattened batch, and true ids (m,).
+
+    >>> positions, ids = masked_tokens(torch.tensor([[-1, 7, -1], [5, -1, -1]]))
+    >>> positions.tolist(), ids.tolist()
+    ([1, 3], [7, 5])
     """
     every = labels.flatten()
     positions = (every >= 0).nonzero()[:, 0]
@@ -210,7 +215,12 @@ def masked_tokens(labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def real_tokens(features: dict[str, Tensor], first: int = 0) -> tuple[Tensor, Tensor]:
-    """Find the tokens of texts from their token `first` on, without padding, on the host; as `masked_tokens`."""
+    """Find the tokens of texts from their token `first` on, without padding, on the host; as `masked_tokens`.
+
+    >>> features = {"input_ids": torch.tensor([[101, 7, 102]]), "attention_mask": torch.tensor([[1, 1, 1]])}
+    >>> [tensor.tolist() for tensor in real_tokens(features, first=1)]
+    [[1, 2], [7, 102]]
+    """
     ids, real = features["input_ids"], features["attention_mask"].bool()
     later = torch.arange(ids.shape[1]) >= first
     return masked_tokens(torch.where(real & later, ids, -1))

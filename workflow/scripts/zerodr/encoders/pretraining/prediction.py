@@ -95,6 +95,9 @@ def cross_entropies(logits: Tensor, targets: Tensor) -> Tensor:
 
     Returns:
         float32 scalar; 0 for m = 0.
+
+    >>> round(cross_entropies(torch.zeros(3, 8), torch.tensor([0, 1, 7])).item() / 3, 4)  # ln 8
+    2.0794
     """
     if logits.device.type == "cpu":
         return _CrossEntropies.apply(logits.float(), targets)

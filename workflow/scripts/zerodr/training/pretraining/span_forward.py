@@ -161,7 +161,7 @@ class OwnLosses(Objective):
 
 @dataclass
 class SpanContrast(Objective):
-    """The two spans of a document are near each other and far from all others  # COCO-DR, specs 1.4"""
+    """The two spans of a document are near each other and far from all others  # COCO-DR eq. 4"""
 
     similarity: str
     inverse_temperature: float
