@@ -181,7 +181,7 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
 
 
 def forget_published() -> None:
-    """Forget what jobs of earlier runs published: a new run makes again what it is asked to."""
+    """Forget what jobs of earlier runs published, so that a new run builds again what it is asked for."""
     for path in STATE.glob(f"*/{PUBLISHED}"):
         path.unlink()
 
@@ -237,7 +237,7 @@ def _clear(spec: StageSpec) -> None:
 
 
 def _prepare_outputs(spec: StageSpec) -> None:
-    """Make room for temporary outputs. A record whose artifact Snakemake deleted goes, too."""
+    """Prepare folders for temporary outputs, and remove records whose artifact Snakemake deleted."""
     for declared in spec.outputs.values():
         if not Path(declared).exists():
             record_path(declared).unlink(missing_ok=True)

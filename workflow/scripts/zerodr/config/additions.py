@@ -52,7 +52,7 @@ class StageKeys(PaperKeys):
 
     @property
     def freezing(self) -> str | None:
-        """The key, where the addition leaves the model's own weights as they are."""
+        """Return the addition's key if it freezes the model's weights."""
         return None
 
     @property

@@ -44,7 +44,7 @@ def _is_here(row: Collection) -> bool:
 def refuse_absent(bench: Bench, row: Collection) -> None:
     """Raise a ConfigError when a collection has no address and no archive here.
 
-    Raised for an input of `fetch_archive`. Where the collection exists, Snakemake goes on with it as it is.
+    Inputs of `fetch_archive` raise it; Snakemake continues without them where the collection exists.
     """
     if row.name in bench.absent:
         folders = " or ".join(bench.config.mirrors) or "a folder, and name it in mirrors of config/config.yaml"

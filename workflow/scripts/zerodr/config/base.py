@@ -122,7 +122,7 @@ def _explain(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
 
 
 def _written(value: Any) -> str:
-    """`value` as YAML has it."""
+    """Write `value` as YAML does."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

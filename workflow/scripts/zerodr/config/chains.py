@@ -31,7 +31,7 @@ def check_chains(bench: Bench) -> None:
 
 
 def check_supervision(bench: Bench, chosen: dict[str, Method]) -> None:
-    """The sources of chosen trained methods have the split that they learn from."""
+    """Refuse a source without the split that a chosen method learns from."""
     for name, method in chosen.items():
         if isinstance(method, TrainedMethod):
             settings = method.settings
@@ -99,7 +99,7 @@ def _check_teacher(where: str, stage: FinetuneStage, methods: dict[str, Method])
 
 
 def check_frozen_index(where: str, name: str, settings: TrainedSettings, methods: dict[str, Method]) -> None:
-    """Embeddings that stay are those of the checkpoint that the chain starts from, and a tower of its own makes them.
+    """Refuse `keep_index` unless its embeddings are the starting checkpoint's and documents have a tower that stays.
 
     Raises:
         ConfigError: another encoder, one tower, or a stage of the chain that does not keep them.
@@ -120,7 +120,7 @@ def check_frozen_index(where: str, name: str, settings: TrainedSettings, methods
 
 
 def _check_parents(where: str, chain: dict[str, ChainStage], stage: str, methods: dict[str, Method]) -> None:
-    """The stages that a stage names as its parents stand before it."""
+    """Refuse a stage that names a later stage as its parent."""
     settings, possible = chain[stage], stages_before(chain, stage)
     for key, named in settings.parents.items():
         if named is not None and not (key in settings.foreign and start_of(named, methods)):
@@ -135,7 +135,7 @@ def stages_before(chain: dict[str, ChainStage], stage: str) -> dict[str, ChainSt
 
 
 def check_model_of_type(where: str, name: str | None, encoder: str, methods: dict[str, Method]) -> None:
-    """A recipe, or `<recipe>/<stage>`, that serves a stage trains a model of the type that the stage needs."""
+    """Refuse a teacher (a recipe, or `<recipe>/<stage>`) whose model is not of the type that the stage needs."""
     if name is None:
         return
     method = known(where, name, {other.replace("@", "/"): method for other, method in methods.items()})
@@ -158,7 +158,7 @@ def _check_corpora(bench: Bench, name: str, stages: dict[str, ChainStage]) -> No
 
 
 def _check_kinds(bench: Bench) -> None:
-    """A stage's name means one kind of stage in all recipes: rules tell them apart by it."""
+    """Refuse two kinds of stage under one name: wildcards of rules hold the name alone."""
     seen: dict[str, tuple[str, str]] = {}
     for name, method in bench.methods.items():
         for stage, settings in method.settings.chain.items() if isinstance(method, TrainedMethod) else ():

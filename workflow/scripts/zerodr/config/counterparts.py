@@ -134,7 +134,7 @@ def renamed(name: str, start: OtherStart) -> str:
 
 
 def with_start(recipes: Mapping[str, Any], start: OtherStart) -> tuple[dict[str, Any], dict[str, str]]:
-    """Add the start as a recipe, and as variants what comes from it, to what the files of `config/methods` hold.
+    """Add the start as a recipe, and each method trained from it as a variant, to those of `config/methods`.
 
     Args:
         recipes: contents of the files, by recipe.

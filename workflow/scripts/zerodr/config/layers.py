@@ -31,7 +31,7 @@ class Start(Settings):
 
     @property
     def values(self) -> dict[str, Any]:
-        """The settings that the start names."""
+        """Return the settings that the start names."""
         return self.encoder.model_dump(exclude_unset=True)
 
 

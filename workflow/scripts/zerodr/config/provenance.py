@@ -1,4 +1,4 @@
-"""Every value of a method with the layer that it comes from or its source, and the difference between two scales."""
+"""List every value of a method with the layer or source that set it, and how two scales differ."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -21,7 +21,7 @@ DEFAULT = "default"
 
 
 class Value(NamedTuple):
-    """A value as text, and the layer that it comes from."""
+    """Hold a value as text, and the layer that set it."""
 
     text: str
     layer: str

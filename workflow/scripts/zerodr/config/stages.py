@@ -85,7 +85,7 @@ class ChainStage(Extensible):
 
     @property
     def foreign(self) -> tuple[str, ...]:
-        """Those of `parents` that may be `<recipe>/<stage>`, too."""
+        """Return the `parents` that may also be `<recipe>/<stage>`."""
         return ()
 
     @property

@@ -48,7 +48,7 @@ def init_of(method: Method) -> str:
 def check_model(
     where: str, name: str, methods: dict[str, Method], is_start: bool = True, revision: str | None = None
 ) -> None:
-    """A name that is written like a stage of a recipe is one, and one that is written like a folder is there.
+    """Refuse an `init` that looks like a stage but is none, or like a folder that does not exist.
 
     Args:
         where: setting at fault.
@@ -165,7 +165,7 @@ def _settings(name: str, methods: Mapping[str, Method]) -> StartSettings:
 def comes_from_t5(name: str, methods: Mapping[str, Method]) -> bool:
     """Tell whether a recipe trains a T5, which is known by `family: t5` or `pooling: decoder_first`.
 
-    Whether a checkpoint is one is looked at by `init_model`.
+    `init_model` checks the checkpoint itself.
     """
     line = [encoder for encoder in line_of(name, methods) if isinstance(encoder, InitSettings)]
     return any(
@@ -174,7 +174,7 @@ def comes_from_t5(name: str, methods: Mapping[str, Method]) -> bool:
 
 
 def check_precision(name: str, method: TrainedMethod, methods: Mapping[str, Method]) -> None:
-    """A T5 is not trained in fp16. A checkpoint of pooling `mean` is looked at by the first training.
+    """Refuse to train a T5 in fp16. With pooling `mean`, the first training reads the family from the checkpoint.
 
     Raises:
         ConfigError: names the setting.

@@ -25,7 +25,7 @@ ENCODERS: dict[str, type[StartSettings]] = {
 
 
 def _any_of(choices: Mapping[str, type[BaseModel]], key: str) -> Any:
-    """The type of settings whose `key` says which of the choices they are; the first where it says nothing known."""
+    """Build the union type of settings that differ by `key`; an unknown value is read as the first choice."""
     first = next(iter(choices))
 
     def chosen(value: Any) -> str:
@@ -88,7 +88,7 @@ class TrainedSettings(Extensible):
 
 
 def check_pair_stage(name: str, stage: FinetuneStage) -> None:
-    """A cross-encoder learns to tell the positive from a query's own mined negatives, in a stage with no addition.
+    """Refuse a cross-encoder whose stage has an addition, or a loss over other negatives than the mined ones.
 
     Raises:
         ValueError: the stage asks for something else.

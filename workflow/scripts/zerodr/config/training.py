@@ -197,7 +197,7 @@ class ObjectiveSettings(LossSettings):
 
     @property
     def compares(self) -> bool:
-        """All do so but InfoNCE with in-batch negatives."""
+        """Whether a query is compared with its own documents alone, so not with those of the batch."""
         return self.name != "info_nce" or not self.in_batch
 
     @property

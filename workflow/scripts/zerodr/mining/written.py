@@ -107,7 +107,7 @@ def line_of(questions: list[str]) -> str:
 
 
 def documents_of(source: Path, lots: np.ndarray, enough: int, title_join: str | None) -> list[tuple[str, str]]:
-    """Read ids and texts of the documents whose place is below `enough`, in the order of their lots."""
+    """Read ids and texts of the documents whose lot is below `enough`, in the order of lots."""
     documents: list[tuple[int, str, str]] = []
     row = 0
     for block in read_corpus(source):
@@ -121,7 +121,7 @@ def documents_of(source: Path, lots: np.ndarray, enough: int, title_join: str | 
 
 
 def finder(index: Path, depth: int, threads: int) -> Check:
-    """Return the check of the round trip: does BM25 rank a document among the first `depth` for its question?"""
+    """Return the check of the round trip: BM25 must rank a question's document among the first `depth`."""
     light, ids = LightIndex.load(index), read_ids(index)
     row_of = {key: row for row, key in enumerate(ids.to_pylist())}
 

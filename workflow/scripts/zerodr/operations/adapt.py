@@ -185,7 +185,7 @@ def choose(request: AdaptRequest, plan: Plan, target: str, words: Words, name: s
 
 
 def named(method: str, plan: Plan) -> list[str]:
-    """Candidates for one adapted method: those that learn nothing, itself, and its fusion where there is one.
+    """List candidates for one adapted method: those that learn nothing, the method, and its fusion, if any.
 
     Raises:
         ConfigError: the method is not known, or learns nothing from documents.

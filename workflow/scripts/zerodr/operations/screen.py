@@ -59,7 +59,7 @@ class Running:
     expected: float
 
     def share(self, now: float) -> float:
-        """Share of it that is done: by its estimate, or less where its own log or the time it took says so."""
+        """Estimate the finished share from elapsed time; its log or overrun can only lower it."""
         taken = now - self.since
         left = time_left(Path(self.log)) if self.log else None
         whole = max(self.expected, taken + left) if left is not None else max(self.expected, LATE * taken)

@@ -48,7 +48,7 @@ def millions(row: Collection | None, shard_documents: int, rule: str, split: str
 
 
 class Estimate(Protocol):
-    """Estimates of jobs by their work, which `plan` itself does not read files for; None where it says nothing."""
+    """Estimate jobs by their work. `plan` reads no files, so `operations` supplies this; None: unknown."""
 
     def minutes(self, rule: str, wildcards: Any) -> int | None:
         """Minutes that a first attempt asks for."""

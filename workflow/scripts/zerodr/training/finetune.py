@@ -74,7 +74,7 @@ def finetune(stage: Stage) -> None:
 
 
 def task_of(stage: Stage) -> FinetuneTask:
-    """What a fine-tuning stage trains.
+    """Hold what a fine-tuning stage trains.
 
     Raises:
         ConfigError: params and inputs don't go together.

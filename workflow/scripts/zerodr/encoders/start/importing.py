@@ -87,7 +87,7 @@ def _copy_both(source: Path, target: Path, settings: ImportSettings) -> tuple[En
 
 
 def start_folder(stage: Stage, settings: StartSettings) -> tuple[Path, str | None]:
-    """The folder that an initial model comes from, input `parent` or the one that `init` names, and its hub commit."""
+    """Return the folder of the starting checkpoint (input `parent`, or `init`'s), and its hub commit."""
     if "parent" in stage.spec.inputs:
         return stage.path("parent"), None
     return resolve(settings.init, settings.revision, bool(stage.spec.site.get("offline", False)))

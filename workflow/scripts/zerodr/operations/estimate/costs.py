@@ -89,13 +89,13 @@ class Estimates:
 
     @cached_property
     def speeds(self) -> Speeds:
-        """Rates for jobs whose like has not run."""
+        """Read rates for jobs that resemble no finished job."""
         return read_speeds(Path("."))
 
     def seconds(self, job: Job) -> tuple[float | None, bool]:
         """Seconds of a job, None when unknown, and whether they come from finished jobs. Light jobs take 0.
 
-        A training is reckoned from its work where no training of its model is finished: others read other texts a step.
+        A training is estimated by its work until one of the same model has finished: a step of another reads other texts.
         """
         if job.facts.light:
             return 0.0, True
@@ -112,7 +112,7 @@ class Estimates:
     def minutes(self, rule: str, wildcards: Any) -> int | None:
         """Minutes that a job asks a scheduler for; None when its time is unknown.
 
-        A rate says little where a job names no collection, and so no size: such a job asks for no less than its rule.
+        Without a collection the size is unknown and the estimate weak: the job asks for its rule's base time at least.
         """
         job = job_for(rule, wildcards)
         known, finished = self.seconds(job)

@@ -34,7 +34,7 @@ class Job:
 
     @property
     def asked(self) -> Any:
-        """Its wildcards, as functions of rules take them."""
+        """Return the wildcards in the form that rules' functions take."""
         return SimpleNamespace(**self.wildcards)
 
 

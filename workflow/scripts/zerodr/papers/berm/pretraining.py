@@ -46,7 +46,7 @@ class Balance(TokenLoss):
 
     @property
     def weight(self) -> float:
-        """Of R1."""
+        """Return the weight of R1."""
         return self.settings.w_r1
 
     def marks(self, text: str, left: Words) -> np.ndarray:

@@ -129,7 +129,7 @@ class BermSettings(Settings):
 
     @property
     def how(self) -> Preset:
-        """The preset."""
+        """Return the preset's choices."""
         return PRESETS[self.preset]
 
     @property

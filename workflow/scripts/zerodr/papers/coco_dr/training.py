@@ -267,7 +267,7 @@ class Groups(Addition):
         return together(stage, "groups", _groups(params) is not None, "clusters")
 
     def examples(self, examples: Examples, model: Any) -> Examples:
-        """With the cluster of each query."""
+        """Add the cluster of each query."""
         return replace(examples, groups=clusters_of(self.stage.path("clusters") / CLUSTERS, examples.queries))
 
     def objective(self, objective: Objective, prepared: Prepared) -> Objective:

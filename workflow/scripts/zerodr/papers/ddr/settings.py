@@ -79,7 +79,7 @@ class ModuleKeys(StageKeys):
 
     @property
     def freezing(self) -> str | None:
-        """`rem`, where there is a module."""
+        """Return `rem` if the stage has a relevance module."""
         return None if self.rem.shape == "full" else "rem"
 
 

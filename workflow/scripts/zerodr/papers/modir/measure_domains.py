@@ -34,7 +34,7 @@ DOMAINS = {SOURCE: "source", TARGET: "target"}
 
 
 class DomainSample(Settings):
-    """Which texts of source and target are looked at."""
+    """Choose the texts of source and target that are measured."""
 
     source: TargetTexts
     """How the source is read."""

@@ -150,7 +150,7 @@ def read_target(folders: Mapping[str, Path], how: Mapping[str, TargetTexts], kin
 
 
 def check_size(where: str, sizes: TargetSizes, batch: int) -> None:
-    """A target has as many documents as a batch.
+    """Refuse a target with fewer documents than a batch.
 
     Raises:
         CollectionError: it has fewer.

@@ -76,7 +76,7 @@ def _there(values: Tensor | None, aggregation: str) -> Tensor:
 
 
 def check_mass(attention: CrossAttention, mask: Tensor, where: object, near: float = NEAR) -> None:
-    """Every head of every layer gives all its attention to real tokens.
+    """Check that attention to real tokens sums to one in every head of every layer.
 
     Raises:
         ModelError: it does not: dropout was on, or the mask was not heeded.

@@ -250,7 +250,7 @@ class StateStore:
         return None if span is None else self._states[span[0] : span[0] + span[1]]
 
     def items(self) -> Iterator[tuple[str, Tensor]]:
-        """All of them."""
+        """Yield every document's key and states."""
         return ((key, self._states[first : first + count]) for key, (first, count) in self._spans.items())
 
 

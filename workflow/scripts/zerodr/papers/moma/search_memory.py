@@ -179,7 +179,7 @@ def merged_memories(hits: list[Path], queries: pa.Array, settings: MixtureMergeS
 
 
 def check_size(documents: Mapping[str, int], needed: int) -> None:
-    """A mixture holds as many documents as a query is augmented with.
+    """Refuse a mixture with fewer documents than augment a query.
 
     Args:
         documents: of each memory.

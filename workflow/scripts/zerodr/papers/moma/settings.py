@@ -123,7 +123,7 @@ class InferenceSettings(Settings):
 
 
 def refuse_twice(memories: tuple[str, ...]) -> None:
-    """A mixture names each memory once.
+    """Refuse a mixture that names a memory twice.
 
     Raises:
         ValueError: one is there twice.
@@ -169,7 +169,7 @@ class MemoryStage(FinetuneStage):
 
     @property
     def trainings(self) -> dict[str, TrainingSettings]:
-        """Of the main model, and of the augmenter where it is trained otherwise."""
+        """Return the objectives: of the main model, and of the augmenter if it differs."""
         training = self.augmenter.training
         return super().trainings | ({} if training is None else {"augmenter.training": training})
 

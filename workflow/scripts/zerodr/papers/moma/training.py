@@ -45,7 +45,7 @@ class FusedQueries(Addition):
 
     @classmethod
     def asked(cls, stage: Stage, params: FinetuneParams) -> bool:
-        """For a main model of a stage with memories."""
+        """Whether the stage trains a main model with memories."""
         given = together(stage, "memory", isinstance(params.settings, MemoryStage), "rankings", "memories")
         folders, joins = sorted(stage.folders("memories")), sorted(_joins(params))
         if given and folders != joins:
@@ -60,7 +60,7 @@ class FusedQueries(Addition):
         return self.params.settings.memory
 
     def kind(self, kind: ModelKind) -> ModelKind:
-        """A T5 with fusion in its decoder."""
+        """Return the kind of a T5 with fusion in its decoder."""
         return replace(kind, load=FusionEncoder.load, forward=FusedForward, evaluate=evaluate_fused)
 
     def examples(self, examples: Examples, model: FusionEncoder) -> GroundedExamples:
@@ -127,7 +127,7 @@ class FusedForward(Forward):
 def evaluate_fused(
     forward: FusedForward, examples: GroundedExamples, rows: np.ndarray, negatives: int, group: Group
 ) -> dict[str, float]:
-    """As `evaluate_dev`, of queries with their augmentation."""
+    """Evaluate like `evaluate_dev`, with augmented queries."""
     return evaluate_tokens(forward, forward.grounded(examples, rows), examples, rows, negatives, group)
 
 

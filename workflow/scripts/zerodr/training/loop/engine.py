@@ -83,7 +83,7 @@ class Position:
         return {name: float(total) for name, total in self.sums.items()}
 
     def facts(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the facts as JSON values."""
         return {"step": self.step, "curves": self.curves, "sums": self.read(), "seconds": self.seconds}
 
     @classmethod

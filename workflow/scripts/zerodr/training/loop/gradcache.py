@@ -218,7 +218,7 @@ class Representation:
         """Send gradients of vectors and of the groups' losses times `scale`, into the weights; return these losses.
 
         Args:
-            sums: hears of the last pass through the network, in a step's last micro-batch.
+            sums: reduces gradients across processes during the last backward pass of a step.
         """
         gradients = None if self.leaf is None else self.leaf.grad
         if gradients is None and not self.totals:

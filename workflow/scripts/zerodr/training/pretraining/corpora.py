@@ -94,7 +94,7 @@ def store_passages(state: Path, corpora: Callable[[Counts], Mapping[str, Blocks]
 
     Args:
         state: folder of the stage's state.
-        corpora: makes the blocks of each corpus, and fills what it is given while they are read.
+        corpora: returns the blocks of each corpus; reading them fills the counts that it is given.
 
     Returns:
         numbers of documents that were left out, by corpus and reason.

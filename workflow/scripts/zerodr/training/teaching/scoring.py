@@ -63,7 +63,7 @@ class ScoredPairs:
 
 
 def pairs_of(examples: Examples) -> ScoredPairs:
-    """Which pairs are to be scored. Rows of the same query id share their pairs."""
+    """Hold the pairs to score. Rows of the same query id share their pairs."""
     positives, negatives = examples.positives, examples.negatives
     offsets = np.r_[0, np.cumsum(negatives.sizes + 1)].astype(np.int64)
     first, has = offsets[:-1], positives.sizes > 0
@@ -224,7 +224,7 @@ def score_statistics(slots: np.ndarray, pairs: ScoredPairs) -> dict[str, float]:
 
 
 def warn_of_guessing(name: str, statistics: dict[str, float]) -> None:
-    """Say when a teacher is hardly better than chance: a student that follows it loses what it knew."""
+    """Warn when a teacher is hardly better than chance: its student would forget what it knew."""
     accuracy, chance = statistics.get("teacher_accuracy", 1.0), statistics.get("chance_accuracy", 0.0)
     if accuracy - chance < HARDLY * (1 - chance):
         log.warning(
