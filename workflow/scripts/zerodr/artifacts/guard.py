@@ -34,12 +34,14 @@ def ask_for_single_run() -> None:
         with MachineErrors("results", [str(STATE)]):
             STATE.mkdir(parents=True, exist_ok=True)
             (STATE / "errors.txt").write_text("")
+            # Append mode: truncating would touch the file of a run that holds the lock.
             stream = open(STATE / "run.lock", "a")
             free = take_lock(stream, wait=False)
     except MachineError as error:
         refuse_run(str(error))
     if not free:
         refuse_run("MachineError: another snakemake is running in this folder: wait for it, or stop it, and run again")
+    # The lock lives as long as the open file; without a reference Python would close it at once.
     _HELD.append(stream)
 
 

@@ -176,6 +176,7 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
             finally:
                 _clear(spec)
             shutil.rmtree(work)
+            # Only Slurm fails a job that has already published (see `_taken_back`).
             if "SLURM_JOB_ID" in os.environ:
                 (home / PUBLISHED).touch()
 
@@ -264,6 +265,7 @@ def _publish(stage: Stage, digest: str, inputs: dict[str, str], spent: Spent) ->
         write_json(_temporary_record(declared), base | facts | {"mtime_ns": stat.st_mtime_ns})
     for declared in spec.outputs.values():
         temporary, path = temporary_output(declared), Path(declared)
+        # A kill between two renames leaves an artifact without a record, never one with another's record.
         record_path(path).unlink(missing_ok=True)
         if is_folder_artifact(path):
             move_folder(temporary, path)

@@ -104,6 +104,7 @@ class TarArchive(Archive):
     @cached_property
     def _scanned_names(self) -> list[str]:
         names = []
+        # `r|*` reads once, front to back; `r:*` would seek, and going back in a compressed file unpacks it again.
         with damage_errors(self.name), tarfile.open(self._path, "r|*") as tar:
             for info in tar:
                 check_name(info.name, self.name)
@@ -163,6 +164,7 @@ def open_archive(path: Path, name: str | None = None) -> Archive:
 
 def open_nested(archive: Archive, member: str) -> Archive:
     """Open a zip inside an archive, through a temporary file."""
+    # zipfile seeks to the directory at the end, and members of an archive are streams.
     copy = tempfile.SpooledTemporaryFile(max_size=1 << 26)
     with damage_errors(archive.name), archive.open(member) as stream:
         while block := stream.read(1 << 20):
@@ -200,6 +202,7 @@ def read_lines(archive: Archive, member: str) -> Iterator[tuple[Location, str]]:
 def read_whole_lines(archive: Archive, member: str) -> Iterator[tuple[Location, str]]:
     """Read location and text of each line, with its end, blank ones included; see `read_lines`."""
     with damage_errors(archive.name, archive.when_damaged), archive.open(member) as stream:
+        # Binary lines end at \n alone; text mode would also end them at \r, and str.splitlines at \u2028 inside JSON.
         for number, raw in enumerate(stream, start=1):
             location = Location(f"{archive.name}/{member}", number)
             try:

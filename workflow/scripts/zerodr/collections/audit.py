@@ -79,6 +79,7 @@ class IdIndex:
     def __contains__(self, key: object) -> bool:
         if self._sorted is None:
             self._sorted = np.sort(np.frombuffer(self._hashes, dtype=np.int64))
+        # Equal hashes of different ids count as equal here; see the class for how unlikely that is.
         value = hash(key)
         row = int(np.searchsorted(self._sorted, value))
         return row < len(self._sorted) and int(self._sorted[row]) == value

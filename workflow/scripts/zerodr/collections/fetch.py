@@ -231,16 +231,19 @@ def _transfer(url: str, partial: Path, name: str, size: int | None) -> bool:
     notes = partial.with_suffix(".json")
     known = json.loads(notes.read_text()) if notes.exists() and partial.exists() else {}
     present = partial.stat().st_size if known else 0
+    # Compressed transfer would make sizes and byte ranges those of the compressed stream.
     headers = {"User-Agent": "zerodr", "Accept-Encoding": "identity"}
     if present:
         headers |= {"Range": f"bytes={present}-"} | ({"If-Range": known["tag"]} if known["tag"] else {})
     with requests.get(url, headers=headers, stream=True, timeout=TIMEOUT_S) as answer:
+        # 416: the range starts at the end, so an earlier attempt had received everything.
         if answer.status_code == 416 and present == known.get("total"):
             return True
         if answer.status_code == 416:
             partial.unlink(missing_ok=True)
             return False
         _check_answer(answer)
+        # Servers may ignore Range, or If-Range found a changed file: the body starts at byte 0 again.
         if answer.status_code != 206:
             present = 0
         length = answer.headers.get("Content-Length")
@@ -271,4 +274,5 @@ def _check_answer(answer: Any) -> None:
 def _tag(answer: Any) -> str:
     """Return a strong validator for `If-Range`, or nothing."""
     tag = answer.headers.get("ETag", "")
+    # HTTP forbids weak tags in If-Range: they say nothing about bytes.
     return tag if tag and not tag.startswith("W/") else answer.headers.get("Last-Modified", "")

@@ -76,6 +76,7 @@ def normalize_collection(stage: Stage) -> None:
     settings = validate(NormalizeSettings, stage.params, stage.spec.rule)
     archive = open_archive(stage.path("archive"), settings.archive)
     if settings.original:
+        # The archive holds the publisher's files, or (from a mirror) the same collection in BEIR's layout.
         packed = find(archive, "corpus.jsonl", required=False) is None
         settings = settings.model_copy(update={"format": settings.original} if packed else {"pinned": True})
     reader = open_reader(settings.format, archive, settings.member)

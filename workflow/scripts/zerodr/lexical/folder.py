@@ -86,6 +86,7 @@ def ordered_documents(collection: Path, scratch: Path, block: int = 1024) -> Ite
     The corpus is copied to a memory-mapped file in the folder `scratch`, so that memory stays small for any order.
     """
     order = pc.array_sort_indices(corpus_ids(collection), order="ascending").to_numpy()
+    # Parquet decodes whole row groups; reading rows in id order would decode each group many times.
     path = scratch / "corpus.arrow"
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, CORPUS_SCHEMA) as writer:
         for batch in read_corpus(collection):

@@ -123,6 +123,7 @@ def _machine() -> Any:
     home, jar = java_home(), anserini_jar()
     _require("jnius")
     config = importlib.import_module("jnius_config")
+    # Options and class path are read once, when the machine starts: a running one lacks Anserini's jar.
     if config.vm_running:
         raise MachineError("Java", "another library of this process started it", "run this stage in a separate process")
     os.environ["JAVA_HOME"], os.environ["JVM_PATH"] = str(home), str(home / LIBRARY)

@@ -58,6 +58,7 @@ def count_terms(texts: Iterable[Sequence[str]]) -> Postings:
         counts.append(np.fromiter(tally.values(), np.float32, len(tally)))
         sizes.append(len(tally))
         lengths.append(len(terms))
+    # In code point order, a term's number does not depend on the text that it was first seen in.
     names = sorted(seen)
     number = np.empty(len(names), np.int64)
     number[[seen[name] for name in names]] = np.arange(len(names))
@@ -97,6 +98,7 @@ def term_scores(postings: Postings, k1: float, b: float) -> np.ndarray:
     inverse = one / norm if k1 else np.full(len(share), np.inf, np.float32)
     holders = np.diff(postings.ends)
     idf = np.log(1 + (filled - holders + 0.5) / (holders + 0.5)).astype(np.float32)
+    # Lucene subtracts from the weight instead of multiplying by tf / (tf + norm): another formula rounds differently.
     weight = np.repeat(idf, holders)
     scores = weight - weight / (one + postings.counts * inverse.astype(np.float32)[postings.documents])
     return np.maximum(scores, np.finfo(np.float32).tiny)  # topk takes a sum of 0 for a document not yet reached

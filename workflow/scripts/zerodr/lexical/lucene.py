@@ -79,6 +79,7 @@ class LuceneSearcher:
         with java_errors(self.folder):
             find = self._to_json(depth)
             task = "java.util.concurrent.Callable"
+            # A Python callback would take the GIL for each query; method handles stay in Java from text to JSON.
             interface = java_class("java.lang.Class").forName(task)
             proxies, tasks = java_class("java.lang.invoke.MethodHandleProxies"), java_class("java.util.ArrayList")()
             some = [number for number, text in enumerate(texts) if self._has_terms(text)]
@@ -192,11 +193,14 @@ class LuceneWriter:
             words += ["-fields", *fields] if fields else []
             self._indexer = java_class("io.anserini.index.SimpleIndexer")(words)
             name = self._indexer.analyzer.getClass().getName()
+            # Indexed with one analyzer and searched with another, terms would differ without any error.
             if name != self.analyzer:
                 problem = f"Anserini indexes {language!r} with {name}, searches with {self.analyzer}"
                 raise MachineError(folder, problem, "use backend: bm25s for this language")
             policy = java_class("org.apache.lucene.index.LogDocMergePolicy")()
             policy.setMergeFactor(1_000_000)  # no merge before `close`: merge threads finish in any order
+            # Lucene leaves segments above a tenth of the index uncompounded by default: file names would depend on
+            # sizes.
             policy.setNoCFSRatio(1.0)
             config = self._indexer.writer.getConfig()
             config.setMergePolicy(policy)
@@ -219,11 +223,13 @@ class LuceneWriter:
             self._indexer.writer.forceMerge(1)
             self._indexer.writer.commit()
             self._indexer.close()
+        # Lucene leaves its lock file behind; it would enter the manifest of the index.
         (self.folder / "write.lock").unlink(missing_ok=True)
 
 
 def _count_segment_ids_from_one() -> None:
     helper = java_class("java.lang.Class").forName("org.apache.lucene.util.StringHelper")
+    # Lucene starts this private counter at a random number; no public interface sets it.
     first = java_class("java.math.BigInteger").valueOf(1)
     java_class("org.apache.commons.lang3.reflect.FieldUtils").writeDeclaredStaticField(helper, "nextId", first, True)
 

@@ -66,6 +66,8 @@ def _rank(ends, documents, scores, sizes, rows, boosts, total, depth, workers, r
                 boost = np.float64(boosts[at])
                 for posting in range(ends[rows[at]], ends[rows[at] + 1]):
                     number = documents[posting]
+                    # Scores of postings are above 0, so a sum of 0 means: not reached yet. No second array of flags is
+                    # needed.
                     if sums[number] == 0:
                         touched[reached] = number
                         reached += 1
@@ -73,8 +75,10 @@ def _rank(ends, documents, scores, sizes, rows, boosts, total, depth, workers, r
             held, bar = 0, np.uint64(0)
             for at in range(reached):
                 number = touched[at]
+                # Ties are ties of float32 scores, as in Lucene: sums that differ in float64 alone must compare equal.
                 rounded[number] = sums[number]
                 sums[number] = 0
+                # Positive floats order like their bits, so no transformation as in `retrieval/kernels.py` is needed.
                 key = (np.uint64(bits[number]) << SHIFT) | (LOW - np.uint64(number))
                 if key > bar:
                     keys[held] = key

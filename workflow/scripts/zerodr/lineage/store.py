@@ -100,6 +100,7 @@ def _local_client(mlflow: Any) -> MlflowClient:
     """
     database, draft = (FOLDER.resolve() / name for name in ("mlflow.db", ".mlflow.db.making"))
     if not database.exists():
+        # SQLite keeps journals next to the draft; with a new draft they would be replayed into it.
         for leftover in FOLDER.glob(f"{draft.name}*"):
             leftover.unlink()
         mlflow.MlflowClient(tracking_uri=f"sqlite:///{draft}").search_experiments(max_results=1)
@@ -279,6 +280,7 @@ class Store:
 
     def _dataset_input(self, entry: dict) -> DatasetInput:
         name, source = short_name(entry["path"])[:500], json.dumps({"uri": entry["path"]})
+        # MLflow cuts dataset digests at 36 characters, so they are shortened the same way everywhere.
         digest, tag = views.dataset_digest(entry["digest"]), self._kinds.InputTag("mlflow.data.context", entry["name"])
         return self._kinds.DatasetInput(self._kinds.Dataset(name, digest, source_type="local", source=source), [tag])
 

@@ -257,6 +257,7 @@ class Chains(Lines):
     def _written(self, link: Link) -> GenerateSettings | None:
         """The settings that generated queries depend on: what a stage takes for positives is none of them."""
         generate = self._generation(link)
+        # Set to one value, so that stages that differ in it alone share the questions.
         return generate and generate.model_copy(update={"positives": "origin"})
 
     # ---- what a model is made from -----------------------------------------------------------------------------
@@ -274,6 +275,7 @@ class Chains(Lines):
     @remembered
     def history(self, link: Link) -> list[Any] | None:
         """Settings of every stage up to a link's; None where its method has no such stage."""
+        # Settings, no names of methods: variants with equal settings up to a stage share its model.
         method, settings, (stage, _, step) = link.method, self.trained(link.method), link.stage.partition(".")
         if stage != INIT and stage not in settings.chain:
             return None

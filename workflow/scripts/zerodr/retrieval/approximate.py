@@ -63,6 +63,7 @@ class GpuIndex:
         for copy in self._copies:
             copy.nprobe = probes
             near, numbers = copy.search(queries, min(proposals, LARGEST))
+            # faiss fills missing entries with row -1: they sort last, whatever score they have.
             scores.append(np.where(numbers < 0, -np.inf, near))
             rows.append(numbers)
         if self.pieces == 1:
@@ -100,6 +101,7 @@ class ApproximateIndex:
         with workers(threads) as run:
             for start in range(0, corpus.rows, SLAB):
                 norms.largest_until(min(start + SLAB, corpus.rows), run)
+        # Parallel additions to HNSW depend on the threads' timing: one thread gives equal indexes.
         faiss.omp_set_num_threads(1)
         self._index = {"hnsw": self._hnsw, "ivfpq": self._ivfpq}[settings.index](faiss, seed)
         for start in range(0, corpus.rows, BLOCK):
@@ -115,6 +117,7 @@ class ApproximateIndex:
     def _hnsw(self, faiss: Any, seed: int) -> Any:
         index = faiss.IndexHNSWFlat(self._corpus.dimension, self._settings.hnsw_links, faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction = CONSTRUCTION
+        # faiss draws the levels of nodes from this generator; its default seed is not ours.
         index.hnsw.rng = faiss.RandomGenerator(seed)
         self.facts = {"links": self._settings.hnsw_links, "construction_breadth": CONSTRUCTION}
         return index
@@ -147,6 +150,7 @@ class ApproximateIndex:
     def search(self, queries: Vectors, ranks: np.ndarray, depth: int, skip: np.ndarray | None) -> Iterator[Ranking]:
         """Yield rankings of consecutive queries, as `exact.search_exact`, but some documents may be missed."""
         depth = min(depth, self._corpus.rows)
+        # One more, because the query's own document may be among them and is dropped.
         proposals = min(depth * (PROPOSALS if self._settings.index == "ivfpq" else 1) + 1, self._corpus.rows)
         propose = self._proposer(proposals)
         with workers(self._threads) as run:

@@ -133,6 +133,7 @@ def document_texts(folder: Path, start: int, stop: int, title_join: str | None) 
 def _embed(
     stage: Stage, settings: EmbeddingSettings, side: Side, model: Path | None, name: str, rows: int, texts: Texts
 ) -> None:
+    # The tokenizer's thread pool reads this once, when it starts: it is set before a model is loaded.
     os.environ.setdefault("RAYON_NUM_THREADS", str(stage.threads))  # threads of the tokenizer
     tuned = keep_freed_memory()
     encoder = load_encoder(model or stage.path("model"), settings.precision, side=side)
@@ -211,6 +212,7 @@ def _fill(
     task: EmbedTask,
 ) -> None:
     """Encode the window's remaining batches, then count its tokens."""
+    # Batches are planned again on resume, from lengths and settings alone, so `done` still counts the same ones.
     saved, done, lengths = time.monotonic(), store.batches, tokens.lengths
     batches = plan_batches(lengths, task.batch_tokens)
     progress.skip(sum(len(rows) for rows in batches[:done]))

@@ -80,6 +80,7 @@ def search_exact(
 
         from zerodr.retrieval.half import HalfProducts
 
+        # Workers already use all cores; torch's own threads in each of them would only contend.
         prepare = partial(torch.set_num_threads, 1)
     with workers(threads, prepare) as run:
         for blocks in chunks(queries, skip, min(depth, corpus.rows), threads):
@@ -106,6 +107,7 @@ def _scan_all(
         run(lambda block: _scan(block, corpus.array, start, stop, tile, largest, ranks), blocks)  # noqa: B023 - run waits
         corpus.release(start, stop)
         added = sum(block.added for block in blocks) - before
+        # The first slab fills empty lists, so its count says nothing about how well estimates separate.
         if loose and start and added > CROWDED * queries * (stop - start):
             log.info("bf16 estimates don't separate these vectors: continue in float32")
             return False
@@ -117,6 +119,7 @@ def _scan(
 ) -> None:
     block.bound_errors(largest)
     count = len(block.queries)
+    # One flat buffer: a shorter last tile is contiguous too, so its product is written without a copy.
     buffer = np.empty(count * min(tile, stop - start), np.float32)
     for first in range(start, stop, tile):
         rows = documents[first : min(first + tile, stop)]

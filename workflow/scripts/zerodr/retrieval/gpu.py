@@ -53,6 +53,7 @@ class Slabs:
         if number in self._held:
             return self._held[number]
         first, stop = self.bounds(number)
+        # The corpus is mapped read-only, and torch warns of tensors over memory that it may not write.
         rows = torch.from_numpy(self.corpus.array[first:stop].copy()).to(self.device)
         self.copied += 1
         if number < self.resident:
@@ -101,11 +102,14 @@ def _collect(
     _mask(estimates, np.concatenate([b.skip for b in blocks]) - first)
     errors = np.concatenate([b.lists.errors for b in blocks])
     lower = np.concatenate([b.lists.lower for b in blocks])
+    # topk raises where it is asked for more columns than there are.
     if estimates.shape[1] >= blocks[0].depth:
         cut = estimates.topk(blocks[0].depth, dim=1, sorted=False).values.amin(1)
         lower = np.maximum(lower, cut.cpu().numpy().astype(np.float64) - errors)
+    # Rounding to float32 may go up; one step down keeps the threshold safe.
     thresholds = np.nextafter((lower - errors).astype(np.float32), np.float32(-np.inf))
     chosen = estimates >= torch.from_numpy(thresholds).to(estimates.device)[:, None]
+    # With too few documents so far, thresholds are minus infinity and would let masked entries through.
     chosen &= estimates > -torch.inf
     queries, columns = chosen.nonzero(as_tuple=True)
     values = estimates[queries, columns].cpu().numpy()

@@ -22,6 +22,7 @@ class HalfProducts:
     def __init__(self, queries: np.ndarray) -> None:
         wide = torch.from_numpy(queries)
         self._queries = wide.bfloat16()
+        # float64 norms are rounded too; the factor keeps the bound an upper one.
         self._residuals = (wide.double() - self._queries.double()).norm(dim=1).numpy() * (1 + 1e-6)
 
     def errors(self, norms: np.ndarray, largest: float) -> np.ndarray:

@@ -75,12 +75,14 @@ def square_norms(block: Array, out: Array) -> None:
                 lanes[lane] += np.float64(vector[i + lane]) * np.float64(vector[i + lane])
         for lane in range(n - whole):
             lanes[lane] += np.float64(vector[whole + lane]) * np.float64(vector[whole + lane])
+        # Norms only bound errors, with slack, so their summation order is free; `dot` fixes its own.
         out[row] = np.sum(lanes)
 
 
 @njit(nogil=True, cache=True)
 def order_keys(scores: Array, rows: Array, ranks: Array) -> Array:
     """Return one uint64 a candidate, in total order: score first, then the rank of the document's id."""
+    # Flipping the sign bit of positive floats, and all bits of negative ones, makes unsigned order equal float order.
     bits = scores.view(np.uint32)
     keys = np.empty(scores.shape[0], np.uint64)
     for i in range(scores.shape[0]):
@@ -92,6 +94,7 @@ def order_keys(scores: Array, rows: Array, ranks: Array) -> Array:
 @njit(nogil=True, cache=True)
 def _best(scores: Array, rows: Array, ranks: Array, depth: int) -> Array:
     """Return positions of the first `depth` candidates in total order."""
+    # Keys are distinct (ranks are), so argsort needs no stable kind for a reproducible order.
     return np.argsort(order_keys(scores, rows, ranks))[::-1][:depth]
 
 
@@ -141,6 +144,7 @@ def _at_least(estimate: np.float32, error: float, relative: float) -> float:
 def _threshold(lower: float, error: float, relative: float) -> np.float32:
     """Return the smallest estimate of a final score of `lower`, never rounded up."""
     value = lower - error
+    # The error grows with |estimate|, so the bound is solved for the estimate; its sign decides which side widens.
     value = value / (1 + relative) if value > 0 else value / (1 - relative)
     rounded = np.float32(value)
     if np.float64(rounded) > value:
@@ -151,6 +155,7 @@ def _threshold(lower: float, error: float, relative: float) -> np.float32:
 @njit(nogil=True, cache=True, inline="always")
 def _any_above(strip: Array, threshold: np.float32) -> bool:
     """Report whether one of the `STRIP` estimates reaches the threshold; one vector loop without a branch."""
+    # An early exit would branch on each element and stop the compiler from using vector instructions.
     hits = np.int32(0)
     for j in range(STRIP):
         hits |= np.int32(strip[j] >= threshold)
@@ -215,6 +220,7 @@ def settle(lists: Lists, relative: float, depth: int) -> None:
     """Drop candidates that are surely not in the result; sort each list by row for the pass of final scores."""
     for i in range(lists.held.shape[0]):
         count = _drop(i, lists, relative, depth)
+        # Final scores then read the corpus front to back, which suits a memory-mapped file.
         lists.rows[i, :count] = np.sort(lists.rows[i, :count])
 
 

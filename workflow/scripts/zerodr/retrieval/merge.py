@@ -94,6 +94,7 @@ def merge_shards(hits: list[Path], queries: int, depth: int) -> Iterator[Piece]:
     with ExitStack() as stack:
         readers = [stack.enter_context(HitsReader(path)) for path in hits]
         check_shards(readers, queries, depth)
+        # Bounds memory by rows in flight, whatever the depth and the number of shards.
         step = max(1, ROWS // (depth * len(readers)))
         for start in range(0, queries, step):
             stop = min(start + step, queries)

@@ -48,6 +48,7 @@ class EmbeddingStore:
     def _header(self) -> bytes:
         stream = BytesIO()
         shape = (self.rows, self.dimension)
+        # The header's bytes follow from the shape alone, so rows have known offsets before any is written.
         np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": shape})
         return stream.getvalue()
 
@@ -63,6 +64,7 @@ class EmbeddingStore:
         return True
 
     def _create(self) -> None:
+        # Progress goes first: a kill between the two must not leave progress about a file that is gone.
         self._progress.unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
         header = self._header()
@@ -70,6 +72,7 @@ class EmbeddingStore:
             stream.write(header)
             stream.flush()
             if self.rows:
+                # A sparse file would let a full disk kill the process by SIGBUS in a mapped write.
                 os.posix_fallocate(stream.fileno(), 0, len(header) + 4 * self.rows * self.dimension)
         self.save(0, 0)
 

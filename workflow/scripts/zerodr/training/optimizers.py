@@ -131,6 +131,7 @@ def load_moments(optimizer: Optimizer, saved: dict[str, Tensor]) -> None:
     for name, value in saved.items():
         number, key = name.split(".")
         weight = weights[int(number)]
+        # Loaded tensors may share the file's memory; updates in place need memory of their own.
         optimizer.state[weight][key] = value.to(weight.device).clone()
 
 

@@ -171,6 +171,7 @@ def parse_partitions(text: str) -> dict[str, Partition]:
 
 def _leading(text: str) -> int:
     """Parse the number at the start: `8`, `8+` -> 8."""
+    # sinfo prints `8+` where the nodes of a partition differ.
     return int("0" + "".join(re.findall(r"^\d+", text)))
 
 

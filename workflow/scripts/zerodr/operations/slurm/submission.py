@@ -138,6 +138,7 @@ def check_shared(folder: Path, request: JobRequest) -> None:
     token.touch()
     try:
         probe = ["sh", "-c", 'test -f "$1" && echo seen || echo unseen', "sh", str(token)]
+        # `/` is on every node; the checkout may not be, which is the question.
         limits = f"--immediate={PROBE_S} --quiet -N1 -n1 --time=1 --mem=16 --chdir=/".split()
         done = ask_slurm(["srun", *limits, *_where(request), *probe])
     finally:
@@ -190,6 +191,7 @@ def parse_queue(text: str, folder: Path) -> list[Lingering]:
     """Parse lines `number|submitted|folder|comment` of `squeue`, without the job of this process."""
     jobs = []
     for line in text.splitlines():
+        # The comment comes last and may hold `|` itself (wildcards).
         number, submitted, workdir, comment = line.strip().split("|", 3)
         if comment.startswith(OF_SNAKEMAKE) and number != os.environ.get("SLURM_JOB_ID"):
             if Path(workdir).resolve() == folder.resolve():
@@ -242,4 +244,5 @@ def start_again() -> NoReturn:
     """Replace this process by a new one with the same command line."""
     sys.stdout.flush()
     sys.stderr.flush()
+    # `orig_argv` has Python's own options too, which `argv` has lost.
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])

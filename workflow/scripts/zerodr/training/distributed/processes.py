@@ -105,6 +105,7 @@ def across_nodes(
         f"--nodes={nodes}",
         f"--ntasks={nodes}",
         "--ntasks-per-node=1",
+        # All memory of the job on each node: a step has no default that would fit.
         "--mem=0",
         f"--cpus-per-task={threads}",
         "--kill-on-bad-exit=1",
@@ -144,6 +145,7 @@ class Group:
             return x
         gathered = [torch.empty_like(x, requires_grad=False) for _ in range(self.world)]
         dist.all_gather(gathered, x.detach().contiguous())
+        # all_gather gives copies without gradient; this process's rows need theirs.
         gathered[self.rank] = x
         return torch.cat(gathered)
 
@@ -174,6 +176,7 @@ class Group:
         """Return on all processes the `count` numbers that `make` gives on the first one, where alone it is called."""
         if self.world == 1:
             return make()
+        # float64 passes Python's floats without rounding, so all processes hold equal bits.
         numbers = torch.zeros(count, dtype=torch.float64)
         if self.rank == 0:
             numbers.copy_(torch.tensor(make(), dtype=torch.float64))
@@ -231,6 +234,7 @@ def launch(job: Path, processes: int, threads: int, name: str, nodes: int = 1, g
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [library, environment.get("PYTHONPATH", "")]))
     command = [sys.executable, "-m", "zerodr.training.distributed.worker", "agent", str(job), str(processes)]
     if nodes == 1:
+        # On one node gloo resolves the host name, which fails on machines without an entry for it.
         environment.setdefault("GLOO_SOCKET_IFNAME", "lo")
     else:
         environment, command = across_nodes(environment, command, nodes, threads, gpus, name)

@@ -69,6 +69,7 @@ class Snapshot:
         _write(partial / "progress.json", self.progress)
         if folder.exists():
             shutil.rmtree(folder)
+        # Renaming a complete folder is atomic; older ones go only afterwards.
         partial.replace(folder)
         for old in checkpoints(state):
             if old != folder:
@@ -98,6 +99,7 @@ class Saving:
 
     def __init__(self, state: Path) -> None:
         self.state = state
+        # One thread: two checkpoints at once would write to the same partial folder.
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[Path] | None = None
 

@@ -233,6 +233,7 @@ class Engine:
 
     def _gradients(self, step: int, shares: list[Share]) -> list[dict[str, Tensor]]:
         """Fill the weights' gradients; returns the loss terms of each micro-batch, on the device."""
+        # With gradient caching, gradients were allocated below the activations and must stay there.
         self.optimizer.zero_grad(set_to_none=self.settings.cache_chunk is None)
         self.compared = {}
         facts = self.compared if self._is_point(step + 1) else None
