@@ -95,7 +95,7 @@ class Estimates:
     def seconds(self, job: Job) -> tuple[float | None, bool]:
         """Seconds of a job, None when unknown, and whether they come from finished jobs. Light jobs take 0.
 
-        A training is estimated by its work until one of the same model has finished: a step of another reads other texts.
+        A training is estimated by its work until one of its model has finished: a step of another reads other texts.
         """
         if job.facts.light:
             return 0.0, True
