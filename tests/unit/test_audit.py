@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerodr.collections.audit import Expected, IdIndex, Listing, audit_split, check_count
+from zerodr.collections.audit import IdIndex, Listing, audit_split, check_count
 from zerodr.collections.readers.base import Judgement
+from zerodr.config.registry import Content
 from zerodr.errors import CollectionError
 
 TEXTS = {"q1": "one", "q2": "two", "empty": "  "}
@@ -22,7 +23,7 @@ def index(*keys: str) -> IdIndex:
 
 def audit(rows, gaps=0, drop=False, splits=None):
     judged = [Judgement(q, d, g, "qrels/test.tsv", line) for line, (q, d, g) in enumerate(rows, start=2)]
-    expected = Expected("x", splits=splits or {}, known_gaps=gaps, drop_missing=drop)
+    expected = Content(name="x", splits=splits or {}, known_gaps=gaps, drop_missing=drop)
     return audit_split("test", judged, index("d1", "d2"), TEXTS, expected)
 
 

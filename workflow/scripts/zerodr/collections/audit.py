@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from zerodr.collections.readers.base import Judgement
+from zerodr.config.registry import Content
 from zerodr.errors import CollectionError
 
 log = logging.getLogger("zerodr")
@@ -103,18 +104,6 @@ class Listing:
         return {"count": self.count, "first": self.first}
 
 
-@dataclass(frozen=True)
-class Expected:
-    """Values that the registry row promises. None: not promised."""
-
-    name: str
-    documents: int | None = None
-    queries: int | None = None
-    splits: dict[str, int | None] = field(default_factory=dict)
-    known_gaps: int = 0
-    drop_missing: bool = False
-
-
 def check_count(where: str, what: str, expected: int | None, count: int) -> None:
     """Raise a CollectionError when `expected` is given and differs."""
     if expected is not None and expected != count:
@@ -131,7 +120,7 @@ class SplitAudit:
 
 
 def audit_split(
-    split: str, rows: Iterable[Judgement], documents: IdIndex, texts: dict[str, str], expected: Expected
+    split: str, rows: Iterable[Judgement], documents: IdIndex, texts: dict[str, str], expected: Content
 ) -> SplitAudit:
     """Check the judgements of one split.
 

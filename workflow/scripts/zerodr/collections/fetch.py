@@ -10,15 +10,15 @@ import shutil
 import time
 import zipfile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from zerodr.artifacts.digest import file_digest, object_digest
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.archives import open_archive
-from zerodr.config.base import Settings, validate
-from zerodr.config.registry import Original, Originals
+from zerodr.config.base import validate
+from zerodr.config.registry import Origin, Original, Originals
 from zerodr.errors import DownloadError
 
 log = logging.getLogger("zerodr")
@@ -27,17 +27,11 @@ TIMEOUT_S = (15, 60)
 ATTEMPTS = 3
 
 
-class FetchSettings(Settings):
+class FetchSettings(Origin):
     """Settings of `fetch_archive`."""
 
     archive: str
     """File name of the archive."""
-    urls: tuple[str, ...] = ()
-    """Official addresses, in order."""
-    checksums: tuple[str, ...] = ()
-    """`md5:...` or `sha256:...`; one of them must match. Empty: unpinned."""
-    originals: Originals | None = None
-    """Files of the publisher, for an archive without addresses."""
     bytes: int | None = None
     """Expected size, for progress."""
     mirror_bytes: dict[str, int] = {}
@@ -46,10 +40,6 @@ class FetchSettings(Settings):
     """Folders that are searched first."""
     offline: bool = False
     """Do not use the network."""
-    access: Literal["public", "gated"] = "public"
-    """`gated`: the archive can't be downloaded without registration."""
-    registration: str = ""
-    """Address at which one registers for a gated collection."""
 
 
 def fetch_archive(stage: Stage) -> None:

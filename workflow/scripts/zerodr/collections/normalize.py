@@ -18,11 +18,12 @@ from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, ROW_GROUP, write_qrels
 from zerodr.collections.archives import find, open_archive
-from zerodr.collections.audit import Expected, IdIndex, Listing, audit_split, check_count
+from zerodr.collections.audit import IdIndex, Listing, audit_split, check_count
 from zerodr.collections.readers import Reader, open_reader
 from zerodr.collections.readers.base import Document, Query, bad_line
-from zerodr.config.base import Settings, validate
+from zerodr.config.base import validate
 from zerodr.config.files import known
+from zerodr.config.registry import Content
 from zerodr.errors import CollectionError, nearest
 
 log = logging.getLogger("zerodr")
@@ -32,39 +33,15 @@ ANSWER_SCHEMA = pa.schema(
 )
 
 
-class NormalizeSettings(Settings):
+class NormalizeSettings(Content):
     """Settings of `normalize_collection`: the values of a registry row that decide its content."""
 
-    name: str
-    """Name of the collection."""
     kind: Literal["complete", "subset", "pool", "memory"]
     """A memory is a corpus alone, whatever else its archive holds."""
-    format: str
-    """Format of the files."""
     original: str = ""
     """Format of the publisher's files, where the archive may have been packed from them."""
     pinned: bool = True
     """True if checksums fix the content of the archive or, where there are originals, of these."""
-    archive: str
-    """File name of the archive."""
-    member: str = ""
-    """Folder or file inside the archive."""
-    documents: int | None = None
-    """Promised number of documents."""
-    queries: int | None = None
-    """Promised number of queries."""
-    splits: dict[str, int | None] = {}
-    """Splits to write with their promised numbers of queries with a positive; empty: all available ones."""
-    known_gaps: int = 0
-    """Judged documents that may be absent."""
-    drop_missing: bool = False
-    """Drop judgements of absent documents and queries."""
-    language: str = "en"
-    """Language of the texts."""
-    judged_split: str = ""
-    """Keep only documents that are relevant in this split."""
-    cut: int | None = None
-    """Keep at most so many documents, spread evenly over the file."""
 
 
 def normalize_collection(stage: Stage) -> None:
@@ -88,16 +65,13 @@ def normalize_collection(stage: Stage) -> None:
 
 def write_collection(reader: Reader, settings: NormalizeSettings, folder: Path) -> dict[str, Any]:
     """Write all files of a normalised collection into `folder` and return the content of its `audit.json`."""
-    expected = Expected(
-        settings.name, settings.documents, settings.queries, settings.splits, settings.known_gaps, settings.drop_missing
-    )
     corpus_only = settings.kind == "memory"
     queries = iter(()) if corpus_only else reader.queries()
-    texts, query_facts = write_queries(queries, folder / "queries.parquet", expected)
-    documents, facts = write_corpus(_chosen_documents(reader, settings), texts, folder / "corpus.parquet", expected)
+    texts, query_facts = write_queries(queries, folder / "queries.parquet", settings)
+    documents, facts = write_corpus(_chosen_documents(reader, settings), texts, folder / "corpus.parquet", settings)
     facts |= query_facts | {"collection": settings.name, "kind": settings.kind, "format": settings.format, "splits": {}}
     for split in [] if corpus_only else _splits(reader, settings):
-        facts["splits"][split] = write_split(reader, split, folder, documents, texts, expected)
+        facts["splits"][split] = write_split(reader, split, folder, documents, texts, settings)
     if not corpus_only:
         facts |= _write_extras(reader, folder)
     if not settings.pinned:
@@ -110,7 +84,7 @@ def write_collection(reader: Reader, settings: NormalizeSettings, folder: Path) 
 
 
 def write_split(
-    reader: Reader, split: str, folder: Path, documents: IdIndex, texts: dict[str, str], expected: Expected
+    reader: Reader, split: str, folder: Path, documents: IdIndex, texts: dict[str, str], expected: Content
 ) -> dict[str, Any]:
     """Write the judgements of a split to `qrels.<split>.tsv`; return their counts."""
     audit = audit_split(split, reader.judgements(split), documents, texts, expected)
@@ -142,7 +116,7 @@ def _splits(reader: Reader, settings: NormalizeSettings) -> list[str]:
     return list(settings.splits) or available
 
 
-def write_queries(rows: Iterable[Query], path: Path, expected: Expected) -> tuple[dict[str, str], dict[str, Any]]:
+def write_queries(rows: Iterable[Query], path: Path, expected: Content) -> tuple[dict[str, str], dict[str, Any]]:
     """Write the queries; return their texts by id, and counts."""
     ids, texts, empty = IdIndex(), {}, Listing()
 
@@ -162,7 +136,7 @@ def write_queries(rows: Iterable[Query], path: Path, expected: Expected) -> tupl
 
 
 def write_corpus(
-    rows: Iterable[Document], texts: dict[str, str], path: Path, expected: Expected
+    rows: Iterable[Document], texts: dict[str, str], path: Path, expected: Content
 ) -> tuple[IdIndex, dict[str, Any]]:
     """Write the corpus; return its ids, and counts."""
     ids, empty, untitled = IdIndex(), Listing(), 0
@@ -218,7 +192,7 @@ def _write_extras(reader: Reader, folder: Path) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     unlabelled = reader.unlabelled()
     if unlabelled is not None:
-        texts, _ = write_queries(unlabelled, folder / "queries_unlabelled.parquet", Expected("queries_unlabelled"))
+        texts, _ = write_queries(unlabelled, folder / "queries_unlabelled.parquet", Content(name="queries_unlabelled"))
         facts["unlabelled_queries"] = len(texts)
     answers = reader.answers()
     if answers is not None:

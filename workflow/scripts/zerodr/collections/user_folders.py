@@ -18,13 +18,13 @@ from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids, read_queries
 from zerodr.collections.archives import FolderArchive
-from zerodr.collections.audit import Expected, IdIndex, Listing
+from zerodr.collections.audit import IdIndex, Listing
 from zerodr.collections.normalize import write_corpus, write_queries, write_split
 from zerodr.collections.readers.base import Document, Query
 from zerodr.collections.readers.folder import FolderReader
 from zerodr.config.base import Settings, validate
 from zerodr.config.quantities import counted
-from zerodr.config.registry import Collection
+from zerodr.config.registry import Collection, Content
 from zerodr.config.user_folders import SHORT, UserFolder
 from zerodr.errors import CollectionError, ZerodrError
 
@@ -109,7 +109,7 @@ def _write(
     section: str, reader: FolderReader, settings: SectionSettings, target: Path, collection: Path | None
 ) -> dict[str, Any]:
     """Write one section and its `audit.json` to the folder `target`; return the facts."""
-    expected = Expected(settings.name, drop_missing=settings.drop_missing)
+    expected = Content(name=settings.name, drop_missing=settings.drop_missing)
     facts: dict[str, Any] = {"collection": settings.name, "kind": "own", "unpinned": True}
     changed = Listing()
     if section == "corpus":
@@ -141,7 +141,7 @@ def composed(rows: Iterable[Row], changed: Listing) -> Iterator[Row]:
         yield new
 
 
-def _write_judgements(reader: FolderReader, target: Path, collection: Path, expected: Expected) -> dict[str, Any]:
+def _write_judgements(reader: FolderReader, target: Path, collection: Path, expected: Content) -> dict[str, Any]:
     documents, asked = IdIndex(), read_queries(collection)
     for key in corpus_ids(collection):
         documents.add(key.as_py(), "corpus", 0)

@@ -47,8 +47,8 @@ class LexicalSettings(Settings):
         return self
 
 
-class EncoderSettings(IndexSettings):
-    """Any bi-encoder that exists already: a folder, a hub name, or a model that a Python package ships."""
+class ImportedModel(Settings):
+    """A bi-encoder that exists already, and what is read otherwise than its folder says."""
 
     model: str
     """`path/to/folder`, `organisation/name` on the hub, or `package:<module>` for a package with a `MODEL_DIR`."""
@@ -58,8 +58,6 @@ class EncoderSettings(IndexSettings):
     """Model of documents, where `model` encodes queries alone (DPR). None: `model` encodes both."""
     document_revision: str | None = None
     """Hub revision of `document_model`."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of the encoder. Embeddings are stored in float32."""
     pooling: Literal["mean", "cls", "max", "last"] | None = None
     """None: what the model folder says."""
     normalize: bool | None = None
@@ -70,6 +68,13 @@ class EncoderSettings(IndexSettings):
     """Put before every document. None: what the model folder says."""
     max_tokens: int | None = Field(None, ge=2)
     """Upper bound of the model's length with special tokens. None: what the model folder says."""
+
+
+class EncoderSettings(ImportedModel, IndexSettings):
+    """Any bi-encoder that exists already: a folder, a hub name, or a model that a Python package ships."""
+
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of the encoder. Embeddings are stored in float32."""
     batch_tokens: int = Field(4096, ge=64)
     """Padded tokens of one batch on the CPU. On a GPU its memory decides."""
 

@@ -70,74 +70,91 @@ class Originals(Settings):
         return all(file.checksum for file in self.files)
 
 
-class Collection(Settings):
-    """One collection of the registry."""
+class Content(Settings):
+    """What a collection holds."""
 
     name: str = Field(pattern=NAME)
     """Name in paths, methods and tables."""
-    label: str
-    """Name in printed tables."""
-    kind: Literal["complete", "subset", "pool", "memory", "own", "proxy"]
-    """`complete`: as published. `subset`, `pool`: never compared with published numbers. `memory`: a corpus alone.
-    `proxy`: a folder of yours whose known items are held out (config/user_folders.py)."""
     format: str = "beir"
     """The reader in `zerodr.collections.readers`, one of FORMATS."""
     archive: str = ""
     """File name under resources/archives and in a mirror folder; several collections may share one archive."""
+    member: str = ""
+    """Folder (or file) of this collection inside the archive; empty: the reader looks for it."""
+    documents: int | None = None
+    """Number of documents. Audited, and the source of shard counts."""
+    queries: int | None = None
+    """Number of queries. Audited."""
+    splits: dict[str, int | None] = Field(default_factory=dict)
+    """Queries with a positive by split, such as `{train: 809, test: 300}`; null where unknown. Audited."""
+    language: str = "en"
+    """Language of the texts, one of LANGUAGES: BM25 analyses them accordingly."""
+    judged_split: str = ""
+    """memory: keep only the documents that are relevant in this split of the archive. Empty: all."""
+    cut: int | None = Field(None, ge=1)
+    """memory: keep at most so many documents, spread evenly over the file. None: all."""
+    known_gaps: int = 0
+    """Judged documents that are absent upstream."""
+    drop_missing: bool = False
+    """Drop judgements of absent documents and of absent queries instead of refusing or keeping them."""
+
+
+class Origin(Settings):
+    """Where a collection's archive comes from."""
+
     urls: tuple[str, ...] = ()
     """Official addresses, tried in order after the mirror folders."""
     checksums: tuple[str, ...] = ()
     """`md5:...` or `sha256:...`; the archive must match one of them. Empty: not pinned, which the audit reports."""
     originals: Originals | None = None
     """Files of the publisher, fetched where no mirror folder has the archive and `urls` is empty."""
-    archive_bytes: int | None = None
-    """Size of the archive, for progress and disk planning."""
-    member: str = ""
-    """Folder (or file) of this collection inside the archive; empty: the reader looks for it."""
-    documents: int | None = None
-    """Number of documents. Audited, and the source of shard counts."""
-    estimated_documents: int | None = None
-    """About how many documents there are, where the number is not known: for shards and memory, never audited."""
-    queries: int | None = None
-    """Number of queries. Audited."""
-    splits: dict[str, int | None] = Field(default_factory=dict)
-    """Queries with a positive by split, such as `{train: 809, test: 300}`; null where unknown. Audited."""
-    evaluation_split: str = ""
-    """The split of the tables; empty for a corpus alone."""
-    aggregate: str = ""
-    """Table column that is the macro mean of the collections with this name (CQADupStack)."""
     access: Literal["public", "gated"] = "public"
     """`gated`: registration is needed; its column is left out unless the archive is there."""
     registration: str = ""
     """Address where you register for a gated collection."""
-    licence: str = ""
-    """Licence of the data."""
-    language: str = "en"
-    """Language of the texts, one of LANGUAGES: BM25 analyses them accordingly."""
+
+
+class Shown(Settings):
+    """How tables show a collection."""
+
+    name: str = Field(pattern=NAME)
+    """Name in paths, methods and tables."""
+    label: str
+    """Name in printed tables."""
+    evaluation_split: str = ""
+    """The split of the tables; empty for a corpus alone."""
+    aggregate: str = ""
+    """Table column that is the macro mean of the collections with this name (CQADupStack)."""
+    groups: tuple[str, ...] = ()
+    """Averages that the collection belongs to: beir18, contriever14, cpt11, modir15, berm14, mini, lab."""
     exclude_self: bool = False
     """Leave the document with the query's own id out of its ranking (ArguAna, Quora)."""
+    licence: str = ""
+    """Licence of the data."""
+    remark: str = ""
+    """Footnote of the column."""
+
+
+class Collection(Content, Origin, Shown):
+    """One collection of the registry."""
+
+    kind: Literal["complete", "subset", "pool", "memory", "own", "proxy"]
+    """`complete`: as published. `subset`, `pool`: never compared with published numbers. `memory`: a corpus alone.
+    `proxy`: a folder of yours whose known items are held out (config/user_folders.py)."""
+    archive_bytes: int | None = None
+    """Size of the archive, for progress and disk planning."""
+    estimated_documents: int | None = None
+    """About how many documents there are, where the number is not known: for shards and memory, never audited."""
     held_out_of: str = ""
     """proxy: the collection whose documents it has."""
     models_of: str = ""
     """Target whose models rank this collection. Empty: its column."""
-    judged_split: str = ""
-    """memory: keep only the documents that are relevant in this split of the archive. Empty: all."""
-    cut: int | None = Field(None, ge=1)
-    """memory: keep at most so many documents, spread evenly over the file. None: all."""
     title_join: str = " "
     """Text between title and text."""
     query_tokens: int | None = None
     """Length that this collection's queries need (ArguAna); a protocol may ignore it."""
     document_tokens: int | None = None
     """Length that this collection's documents need; a protocol may ignore it."""
-    known_gaps: int = 0
-    """Judged documents that are absent upstream."""
-    drop_missing: bool = False
-    """Drop judgements of absent documents and of absent queries instead of refusing or keeping them."""
-    groups: tuple[str, ...] = ()
-    """Averages that the collection belongs to: beir18, contriever14, cpt11, modir15, berm14, mini, lab."""
-    remark: str = ""
-    """Footnote of the column."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Collection:

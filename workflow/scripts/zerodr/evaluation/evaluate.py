@@ -11,7 +11,8 @@ from pydantic import Field
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import Doubt, count_doubts, read_run
 from zerodr.collections.access import read_qrels, split_queries
-from zerodr.config.base import Settings, validate
+from zerodr.collections.samples import RunSettings
+from zerodr.config.base import validate
 from zerodr.config.measures import FIRST, MEASURES
 from zerodr.errors import ArtifactError, ProtocolError, nearest
 from zerodr.evaluation.judged import JudgedRun, judge
@@ -23,25 +24,17 @@ COUNTS = ["n_queries", "n_without_results", "n_without_positives", "n_without_te
 DECIMALS = 10  # so that a table rounds once
 
 
-class EvaluateSettings(Settings):
+class EvaluateSettings(RunSettings):
     """Settings of `evaluate_run`: the run, its collection and its protocol."""
 
     model: str
     """Full name of the method."""
-    collection: str
-    """Name of the collection."""
     language: str = "en"
     """Language of the collection."""
-    split: str
-    """The split whose judgements count."""
     protocol: str
     """Name of the protocol."""
-    depth: int = Field(ge=1)
-    """Upper limit of documents in a ranking."""
     every_query: bool = False
     """The run ranks all queries of the collection; those of the split count."""
-    exclude_self: bool
-    """The search left out the document with the query's id."""
     bootstrap_samples: int = Field(ge=1)
     """Resamples of the intervals."""
     measures: tuple[str, ...] = ()

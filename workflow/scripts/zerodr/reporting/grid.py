@@ -12,6 +12,7 @@ from pydantic import Field
 
 from zerodr.config.base import Settings
 from zerodr.config.methods import ScoreSettings
+from zerodr.config.registry import Shown
 from zerodr.config.settings import Protocol, Reference
 from zerodr.errors import ArtifactError, CollectionError, ProtocolError
 
@@ -201,29 +202,13 @@ class TableMethod(Settings):
     """Heading above the row and its neighbours of the same family; empty: none."""
 
 
-class TableCollection(Settings):
+class TableCollection(Shown):
     """An evaluated collection: a column, or a member of one."""
 
-    name: str
-    """Name in the registry."""
-    label: str
-    """Name in printed tables."""
     kind: Literal["complete", "subset", "pool", "own"]
     """Only complete collections enter averages and comparisons with published numbers."""
-    evaluation_split: str
-    """The split that is evaluated."""
-    aggregate: str = ""
-    """The column that is the macro mean of this and other collections."""
-    groups: tuple[str, ...] = ()
-    """Averages that the collection belongs to."""
-    remark: str = ""
-    """Footnote of the column."""
-    exclude_self: bool = False
-    """The registry requires self-exclusion."""
     language: str = "en"
     """Language of the texts."""
-    licence: str = ""
-    """Licence of the data."""
 
 
 class Missing(Settings):

@@ -1,11 +1,8 @@
 """Stages `fuse_runs` and `fuse_candidates`: fuse two rankings by reciprocal ranks or by scaled scores."""
 
-from typing import Literal
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pydantic import Field
 
 from zerodr.artifacts.parquet import AGAIN
 from zerodr.artifacts.progress import Progress
@@ -15,24 +12,14 @@ from zerodr.artifacts.trec import read_run, strings, total_order, write_run
 from zerodr.collections.access import split_queries
 from zerodr.collections.samples import RankingSettings, RunSettings
 from zerodr.config.base import validate
+from zerodr.config.methods import FusionSettings
 from zerodr.errors import ArtifactError, ProtocolError
 
 BLOCK = 2048  # queries in memory at once
 
 
-class CandidateFusion(RankingSettings):
-    """Settings of `fuse_candidates`."""
-
-    runs: tuple[str, str]
-    """Names of the two methods, in the order of the inputs."""
-    fusion: Literal["reciprocal_rank", "weighted_score", "standard_score"]
-    """Score of a fused entry."""
-    rank_constant: int = Field(ge=1)
-    """Constant of reciprocal rank fusion."""
-    weights: tuple[float, float]
-    """Weight of each run."""
-    entries: int | None = Field(None, ge=2)
-    """First entries of each run that count. None: all."""
+class CandidateFusion(RankingSettings, FusionSettings):
+    """Settings of `fuse_candidates`; `runs` names the methods in the order of the inputs."""
 
 
 class FuseSettings(CandidateFusion, RunSettings):

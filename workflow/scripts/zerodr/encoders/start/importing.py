@@ -3,10 +3,11 @@
 import importlib
 import logging
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from zerodr.artifacts.stage import Stage
-from zerodr.config.base import Settings, validate
+from zerodr.config.base import validate
+from zerodr.config.methods import ImportedModel
 from zerodr.config.starts import PACKAGE
 from zerodr.config.training import StartSettings
 from zerodr.encoders.folder import checkpoint
@@ -32,27 +33,9 @@ ASSUMPTION = "the folder does not state its {}; assumed: {}"
 OVERRIDES = ("pooling", "normalize", "query_prefix", "document_prefix", "max_tokens")
 
 
-class ImportSettings(Settings):
+class ImportSettings(ImportedModel):
     """Params of rule import_model."""
 
-    model: str
-    """Folder, hub name, or `package:<module>`."""
-    revision: str | None
-    """Hub revision."""
-    pooling: Literal["mean", "cls", "max", "last"] | None
-    """Instead of what the folder says."""
-    normalize: bool | None
-    """Instead of what the folder says."""
-    query_prefix: str | None
-    """Instead of what the folder says."""
-    document_prefix: str | None
-    """Instead of what the folder says."""
-    max_tokens: int | None
-    """Instead of what the folder says."""
-    document_model: str | None = None
-    """Model of documents, where `model` encodes queries alone."""
-    document_revision: str | None = None
-    """Its hub revision."""
     offline: bool = False
     """Never ask the hub."""
 

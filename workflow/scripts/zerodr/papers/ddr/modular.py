@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from zerodr.artifacts.manifest import is_folder_artifact
 from zerodr.artifacts.record import artifact_digest, read_record
 from zerodr.artifacts.stage import Stage
-from zerodr.config.base import Settings, validate
+from zerodr.config.base import validate
 from zerodr.encoders.folder.contract import EncoderContract, read_contract, write_contract
 from zerodr.encoders.folder.layout import ONE_FILE, save_tokenizer
 from zerodr.encoders.network.towers import Tower
@@ -28,7 +27,7 @@ from zerodr.encoders.pretraining.prediction import ordinary_ids
 from zerodr.errors import ModelError
 from zerodr.papers.ddr import folders, inserting
 from zerodr.papers.ddr.folding import UNFOLDED, check_folding, folded
-from zerodr.papers.ddr.settings import RemSettings
+from zerodr.papers.ddr.settings import AssembleSettings, RemSettings
 
 TOLERANCE = 1e-4
 PROBES, LONGEST = 32, 64
@@ -186,18 +185,6 @@ def _probes(model: BiEncoder) -> dict[str, Tensor]:
     lengths = np.linspace(1, max(1, most), PROBES).astype(int)
     split = min(1, len(whole) - 1) if len(whole) > 1 else 0
     return model.pad([[*whole[:split], *generator.choice(ids, length).tolist(), *whole[split:]] for length in lengths])
-
-
-class AssembleSettings(Settings):
-    """Params of rule assemble."""
-
-    read_with: ClassVar = dict.fromkeys(("keep_modular", "sharpness"), ("fold", (True,)))
-    fold: bool = True
-    """Write a plain model. False: the modular form, which other tools can't load whole."""
-    keep_modular: bool = True
-    """Keep the modular form next to the plain one, in `modular`."""
-    sharpness: float | None = Field(None, gt=0)
-    """k of the folded adapters. None: the relevance module's own setting."""
 
 
 def assemble(stage: Stage) -> None:

@@ -83,22 +83,27 @@ class ModuleKeys(StageKeys):
         return None if self.rem.shape == "full" else "rem"
 
 
-class AssembleStage(ChainStage):
-    """One stage of a chain that puts a trained relevance module into a domain module (DDR). Nothing is trained."""
+class AssembleSettings(Settings):
+    """How both modules are joined; params of rule assemble."""
 
     read_with: ClassVar = dict.fromkeys(("keep_modular", "sharpness"), ("fold", (True,)))
-    kind: Literal["assemble"]
-    """Joins two stages' models."""
-    dam: str
-    """The domain module: a stage before, `<stage>.<step>`, `init`, or `<recipe>/<stage>` of another recipe."""
-    rem: str
-    """The stage before that was trained with `rem`, or a kept step of it."""
     fold: bool = True
     """Write a plain model. False: the modular form, which other tools can't load whole."""
     keep_modular: bool = True
     """Keep the modular form next to the plain one."""
     sharpness: float | None = Field(None, gt=0)
     """k of folded adapters; None: the relevance module's own."""
+
+
+class AssembleStage(ChainStage, AssembleSettings):
+    """One stage of a chain that puts a trained relevance module into a domain module (DDR). Nothing is trained."""
+
+    kind: Literal["assemble"]
+    """Joins two stages' models."""
+    dam: str
+    """The domain module: a stage before, `<stage>.<step>`, `init`, or `<recipe>/<stage>` of another recipe."""
+    rem: str
+    """The stage before that was trained with `rem`, or a kept step of it."""
 
     @property
     def parents(self) -> dict[str, str | None]:

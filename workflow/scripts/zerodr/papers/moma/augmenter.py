@@ -33,7 +33,7 @@ from zerodr.mining.negatives import choose, words_of
 from zerodr.papers.moma.folders import AUGMENTER, augmenter_of, copy_model
 from zerodr.papers.moma.grounding import banned_documents
 from zerodr.papers.moma.measure_attention import read_attention
-from zerodr.papers.moma.settings import AugmenterStage
+from zerodr.papers.moma.settings import AugmenterStage, Selection
 from zerodr.training.distributed.processes import check_gpus
 from zerodr.training.finetune import FinetuneTask, fit
 from zerodr.training.jobs import run_work
@@ -52,7 +52,7 @@ class AugmenterParams(FinetuneParams):
     """The parent has an augmenter of its own; else the parent itself is the augmenter."""
 
 
-class MineMemoriesSettings(Settings):
+class MineMemoriesSettings(Selection):
     """Params of rule mine_memories."""
 
     source: str
@@ -62,14 +62,6 @@ class MineMemoriesSettings(Settings):
     joins: dict[str, str | None]
     """Text that joins title and text, by memory, and in the source, whose judged documents are learned from even
     where it is no memory. None: text alone."""
-    selected: int = Field(ge=1)
-    """N: most attended documents that are positives."""
-    depth: int = Field(ge=1)
-    """Ranks where negatives are looked for."""
-    count: int = Field(ge=1)
-    """Negatives kept for each query."""
-    exclude_unselected: bool
-    """Retrieved documents that were not selected are no negatives."""
     distils: bool
     """The augmenter learns the attention over the retrieved documents."""
     stage_index: int = Field(ge=0)

@@ -23,7 +23,8 @@ from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
 from zerodr.collections.access import corpus_ids, corpus_size, shard_rows, split_queries
 from zerodr.collections.memories import equal_rows, folded, namespaced
-from zerodr.config.base import Settings, validate
+from zerodr.collections.samples import RankingSettings, RunSettings
+from zerodr.config.base import validate
 from zerodr.config.index import IndexSettings
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
 from zerodr.retrieval.candidates import Ranking
@@ -33,39 +34,28 @@ from zerodr.retrieval.search import rankings_of, self_rows
 from zerodr.retrieval.vectors import Vectors
 
 
-class MemorySearchSettings(IndexSettings):
-    """Settings of `search_memory`."""
+class MemorySearchSettings(IndexSettings, RunSettings):
+    """Settings of `search_memory`.
 
-    collection: str
-    """Whose queries ask."""
-    split: str
-    """Split of these queries."""
+    With `exclude_self`, the query itself is left out: the document of its id, where queries and memory are one
+    collection, and documents with its text, up to case and blanks.
+    """
+
     memory: str
     """The memory that is searched; part of the ids of its documents."""
-    depth: int = Field(ge=1)
-    """Documents a query gets."""
     title_join: str | None
     """Text that joins title and text of the memory. None: text alone."""
-    exclude_self: bool
-    """Leave the query itself out: the document of its id, where queries and memory are one collection, and documents
-    with its text, up to case and blanks."""
     shard: int = Field(ge=0)
     """Number of this shard."""
     shards: int = Field(ge=1)
     """Number of shards of the memory."""
 
 
-class MixtureMergeSettings(Settings):
+class MixtureMergeSettings(RankingSettings):
     """Settings of `merge_memories`."""
 
-    collection: str
-    """Whose queries asked."""
-    split: str
-    """Split of these queries."""
     memories: tuple[str, ...] = Field(min_length=1)
     """Memories of the mixture."""
-    depth: int = Field(ge=1)
-    """Documents of a ranking."""
     needed: int = Field(ge=1)
     """Documents that a query is augmented with: the mixture has to hold as many."""
 

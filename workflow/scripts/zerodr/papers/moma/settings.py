@@ -68,14 +68,9 @@ class AugmenterObjective(ObjectiveSettings):
         return read | ({"inverse_temperature"} if self.labels else set())
 
 
-class AugmenterSettings(Settings):
-    """The component that retrieves augmentation documents."""
+class Selection(Settings):
+    """Choice of the documents that an augmenter learns from."""
 
-    mode: Literal["learned", "frozen", "own"] = "learned"
-    """`learned` from the main model's attention; `frozen`: that of `init`; `own`: the main model itself retrieves,
-    without augmentation."""
-    init: str | None = None
-    """frozen: `<recipe>/<stage>` whose model is the augmenter, in training too. None: the one of the stage before."""
     selected: int = Field(5, ge=1)
     """N: documents with the most attention that count as positives."""
     depth: int = Field(200, ge=1)
@@ -84,6 +79,16 @@ class AugmenterSettings(Settings):
     """Negatives kept for each query."""
     exclude_unselected: bool = False
     """Retrieved documents that were not selected are no negatives."""
+
+
+class AugmenterSettings(Selection):
+    """The component that retrieves augmentation documents."""
+
+    mode: Literal["learned", "frozen", "own"] = "learned"
+    """`learned` from the main model's attention; `frozen`: that of `init`; `own`: the main model itself retrieves,
+    without augmentation."""
+    init: str | None = None
+    """frozen: `<recipe>/<stage>` whose model is the augmenter, in training too. None: the one of the stage before."""
     objective: AugmenterObjective | None = None
     """The loss; `adist` learns the attention over the retrieved documents instead. None: the stage's."""
     training: TrainingSettings | None = None
