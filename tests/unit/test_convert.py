@@ -55,7 +55,7 @@ def test_pretraining_continues_with_the_converted_head(tmp_path):
     encoder.save(tmp_path / "init")
     assert carry_additions(tmp_path / "safe", tmp_path / "init")
     model = HeadedEncoder(encoder, "condenser", 2)
-    assert load_additions(model, tmp_path / "init", True) == {"prediction": "pretraining", "layers": "model"}
+    assert load_additions(model, tmp_path / "init", "from_model") == {"prediction": "pretraining", "layers": "model"}
     for name, value in model.layers.state_dict().items():
         assert torch.equal(value, head[f"c_head.{name}"]), name
     assert torch.equal(model.prediction.dense.weight, weights["cls.predictions.transform.dense.weight"])
@@ -72,7 +72,7 @@ def test_a_checkpoint_without_a_head_is_named_where_one_is_needed(tmp_path):
     settings = InitSettings(init=str(tmp_path / "safe"), query_tokens=12, document_tokens=40)
     model = HeadedEncoder(from_checkpoint(settings, tmp_path / "safe", None, 0)[0], "condenser", 2)
     with pytest.raises(ModelError, match="lacks the head .*python -m zerodr convert"):
-        load_additions(model, tmp_path / "safe", True)
+        load_additions(model, tmp_path / "safe", "from_model")
 
 
 class Runs:
