@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtr
 
+INTERVAL = ((1 - 0.95) / 2, (1 + 0.95) / 2)  # not .025, .975: another last bit
 BLOCK = 256
 TIE = 1e-12
 
@@ -36,10 +37,8 @@ class PairedTest:
     p_randomization: float
 
 
-def bootstrap_interval(
-    values: np.ndarray, samples: int, seed: int, level: float = 0.95
-) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the percentile bootstrap interval of the means over queries.
+def bootstrap_interval(values: np.ndarray, samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the 95 % percentile bootstrap interval of the means over queries.
 
     Args:
         values: (Q, M), a row a query. All M columns see the same resamples.
@@ -53,7 +52,7 @@ def bootstrap_interval(
     ([0.0], [1.0])
     """
     means = bootstrap_means(values, samples, seed)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = np.quantile(means, INTERVAL, axis=0)
     return low, high
 
 

@@ -26,7 +26,6 @@ _QUERY = ("qid", "query_id", "queryid", "question_id", "topic_id", "topicid")
 IDS = {"corpus": ("_id", "id", *_DOCUMENT), "queries": ("_id", "id", *_QUERY)}
 _BODY = ("contents", "content", "body", "passage", "segment", "abstract")
 TEXTS = {"corpus": ("text", *_BODY), "queries": ("text", "query", "query_text", "question", "title")}
-JOINED = {"queries": ("title", "instruction")}  # before the text of a query, and after it
 ROLES = {
     "query": (*_QUERY, "query", "topic"),
     "document": (*_DOCUMENT, "corpusid", "document", "doc", "id"),

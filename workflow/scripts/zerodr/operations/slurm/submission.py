@@ -63,15 +63,17 @@ def check_cluster(requests: Iterable[JobRequest], folder: Path) -> None:
 
 # snakemake-executor-plugin-slurm pull request 339: the plugin falls back to sacct below three polls of 40 s, but it
 # polls every 180 s at worst, and without sacct it does not fall back.
-def check_memory_of_jobs(least_s: int = LONGEST_POLL_S) -> None:
+def check_memory_of_jobs() -> None:
     """Check that the controller lists a finished job until Snakemake polls again (`squeue` as status command).
 
     Raises:
         MachineError: it forgets earlier, so that Snakemake would wait for a finished job for ever.
     """
     match = re.search(r"^MinJobAge\s*=\s*(\d+)", ask_slurm(["scontrol", "show", "config"]).stdout, re.M)
-    if match and int(match[1]) <= least_s:
-        problem = f"forgets finished jobs after {match[1]} s (MinJobAge), Snakemake polls every {least_s} s at worst"
+    if match and int(match[1]) <= LONGEST_POLL_S:
+        problem = (
+            f"forgets finished jobs after {match[1]} s (MinJobAge), Snakemake polls every {LONGEST_POLL_S} s at worst"
+        )
         raise MachineError("Slurm", problem, "use --slurm-status-command sacct; then cancel no job by hand")
 
 

@@ -17,7 +17,6 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids
 from zerodr.config.base import validate
 from zerodr.config.training import JoinedTexts
-from zerodr.encoders.folder.contract import Side
 from zerodr.encoders.network.moving import features_on, on_device
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError
@@ -203,12 +202,12 @@ def embedded(
     return vectors, units, valid
 
 
-def vectors_of(model: BiEncoder, texts: Sequence[str], device: str, side: Side = "query") -> np.ndarray:
-    """Vectors of texts, (N, D) float32."""
-    tokens = model.tokenize(list(texts), side)
+def vectors_of(model: BiEncoder, texts: Sequence[str], device: str) -> np.ndarray:
+    """Compute the vectors of queries, (N, D) float32."""
+    tokens = model.tokenize(list(texts), "query")
     vectors = np.zeros((len(texts), model.contract.dimension), np.float32)
     for batch in length_groups([len(ids) for ids in tokens], WASTE, BATCH):
         features = features_on(model.pad([tokens[index] for index in batch]), device)
         with torch.no_grad():
-            vectors[batch] = model.encode(features, side).cpu().numpy()
+            vectors[batch] = model.encode(features, "query").cpu().numpy()
     return vectors

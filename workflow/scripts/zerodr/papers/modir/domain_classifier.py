@@ -115,7 +115,7 @@ class MomentumQueue:
         self.filled, self.next = int(state["filled"]), int(state["next"])
 
 
-def logistic_regression(vectors: Tensor, source: Tensor, l2: float, iterations: int = ITERATIONS) -> Tensor:
+def logistic_regression(vectors: Tensor, source: Tensor, l2: float) -> Tensor:
     """Weights of a margin that minimise mean cross entropy + l2 |v|^2 / 2, by L-BFGS in float64.
 
     The penalty makes the minimum finite and unique where the classes can be separated.
@@ -131,7 +131,7 @@ def logistic_regression(vectors: Tensor, source: Tensor, l2: float, iterations: 
     points, signs = vectors.detach().double(), source.double() * 2 - 1
     weights = torch.zeros(points.shape[1], dtype=torch.float64, device=points.device, requires_grad=True)
     optimizer = torch.optim.LBFGS(
-        [weights], max_iter=iterations, tolerance_grad=1e-9, tolerance_change=1e-12, line_search_fn="strong_wolfe"
+        [weights], max_iter=ITERATIONS, tolerance_grad=1e-9, tolerance_change=1e-12, line_search_fn="strong_wolfe"
     )
 
     def closure() -> Tensor:

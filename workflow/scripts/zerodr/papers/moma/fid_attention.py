@@ -35,15 +35,13 @@ def fid_attention(
     mask: Tensor,
     count: int,
     aggregation: Aggregation = "prob_sum",
-    target_tokens: int = 1,
 ) -> Tensor:
     """Score of the query and of each of its `count` documents, (B, 1 + count) float32.
 
     Args:
         aggregation: `prob_sum` probabilities summed (MoMA eq. 9); `prob_mean` the same by token, layer and head;
             `logit_mean` logits by token, layer and head (the code of FiD); `prob_valuenorm_sum` probabilities times
-            lengths of value vectors, mean over heads, over 256 L target_tokens (Atlas).
-        target_tokens: decoded tokens; a query embedding has one.
+            lengths of value vectors, mean over heads, over 256 L (Atlas, with one decoded token).
 
     Raises:
         ModelError: the aggregation needs logits or value norms that were not taken.
@@ -56,7 +54,7 @@ def fid_attention(
     if aggregation == "prob_valuenorm_sum":
         weighted = probabilities * _there(attention.value_norms, aggregation)
         sums = _by_segment(weighted.mean(2).sum(0), segments, mask, count)
-        return sums / (VALUE_SCALE * layers * target_tokens)
+        return sums / (VALUE_SCALE * layers)
     values = probabilities if aggregation == "prob_mean" else _there(attention.logits, aggregation)
     summed = _by_segment(values.sum((0, 2)), segments, mask, count)
     return summed / (tokens.clamp(min=1.0) * layers * heads)
