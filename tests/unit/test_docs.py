@@ -31,7 +31,8 @@ from zerodr.training.objectives.ranking import ScoreLoss
 WRITTEN = {
     "config/methods/my-dpr.yaml",
     "tests/unit/test_grades.py",
-}  # by the reader of an example
+    "config/revisions.yaml",
+}  # by the reader of an example, or by a run
 HINGE = {
     "settings": {
         "chain": {"ep0": {"objective": {"name": "hinge", "margin": 0.5, "inverse_temperature": 1.0}}},
