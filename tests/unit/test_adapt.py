@@ -205,6 +205,8 @@ def test_a_start_is_a_model_whose_settings_are_read(notes, tmp_path):
     modules = json.loads((folder / "modules.json").read_text())
     (folder / "modules.json").write_text(json.dumps(modules[:2]))
     (folder / "config_sentence_transformers.json").unlink()
+    assert read_start(str(folder), True).name == "my-model", "cosine is assumed, as sentence-transformers does"
+    (folder / "config_sentence_transformers.json").write_text('{"similarity_fn_name": "dot"}')
     with pytest.raises(ModelError, match="My Model: compares by inner product.*choose one with a Normalize module"):
         prepare(AdaptRequest(str(notes), start=str(folder)), plan_of)
     with pytest.raises(ConfigError, match="start adapt: is the name of a recipe"):

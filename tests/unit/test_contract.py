@@ -11,6 +11,7 @@ from zerodr.encoders.folder.contract import EncoderContract, make_contract, read
 from zerodr.encoders.folder.layout import check_layout, read_layout, write_layout
 from zerodr.errors import ModelError
 
+ST = "sentence_transformers.models"
 VALUES = {
     "pooling": "mean",
     "normalize": True,
@@ -94,7 +95,12 @@ def test_new_and_old_spelling_of_pooling(tmp_path: Path) -> None:
         ("1_Pooling/config.json", {"pooling_mode": "weightedmean"}, "pooling weightedmean is not known"),
         ("1_Pooling/config.json", {"pooling_mode": ["cls", "mean"]}, r"pooling cls \+ mean is not known"),
         ("config_sentence_transformers.json", {"similarity_fn_name": "manhattan"}, "similarity manhattan"),
-        ("modules.json", [{"type": "a.Transformer", "path": ""}, {"type": "a.CNN", "path": "1"}], "Transformer, CNN"),
+        (
+            "modules.json",
+            [{"type": f"{ST}.Transformer", "path": ""}, {"type": f"{ST}.CNN", "path": "1"}],
+            "former, CNN",
+        ),
+        ("modules.json", [{"type": "a.Transformer", "path": ""}], "names the class a.Transformer"),
     ],
 )
 def test_what_this_bench_does_not_run(tmp_path: Path, name: str, value: object, said: str) -> None:

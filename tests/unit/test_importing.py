@@ -147,8 +147,8 @@ def cut_short(folder: Path) -> None:
 def promise(**config: Any) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         modules = [
-            {"idx": 0, "path": "", "type": "x.Transformer"},
-            {"idx": 1, "path": "1_Pooling", "type": "x.Pooling"},
+            {"idx": 0, "path": "", "type": "sentence_transformers.models.Transformer"},
+            {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
         ]
         (folder / "modules.json").write_text(json.dumps(modules))
         (folder / "1_Pooling").mkdir()

@@ -121,6 +121,8 @@ class OtherStart(Settings):
     """Pooling of its token vectors."""
     max_tokens: int = Field(256, ge=2)
     """The model's longest text."""
+    stated_tokens: int | None = Field(None, ge=2)
+    """The same, where its files state less than its tables hold."""
     prefix_tokens: int = Field(0, ge=0)
     """Tokens of what it wants in front of a query."""
 
@@ -203,6 +205,8 @@ def _change(written: dict[str, Any], variant: str, start: OtherStart, names: Map
         encoder["query_tokens"] = query_tokens
     if start.max_tokens < lengths["document_tokens"] or any(stage.get("keep_index") for stage in chain.values()):
         encoder["document_tokens"] = start.max_tokens  # an index that is kept holds documents at the model's own length
+    if start.stated_tokens is not None:
+        encoder["max_tokens"] = max(start.stated_tokens, query_tokens)
     settings = {"encoder": encoder, "chain": _changed(chain, names)}
     remark = f"starts from {REMARK}"
     return {"label": f"{written['label']} from {start.name}", "remark": remark, "settings": settings}

@@ -97,6 +97,7 @@ class CrossEncoderSettings(PairSettings):
 class InitSettings(StartSettings):
     """A bi-encoder."""
 
+    later: ClassVar = ("max_tokens",)
     type: Literal["bi_encoder"] = "bi_encoder"  # type: ignore[assignment]
     """Which type of model it is."""
     init: str
@@ -117,6 +118,8 @@ class InitSettings(StartSettings):
     """Longest query in training and, unless a protocol says otherwise, in search."""
     document_tokens: int = Field(256, ge=2)
     """Longest document, likewise."""
+    max_tokens: int | None = Field(None, ge=2)
+    """Longest text of the model. None: what the checkpoint's tables hold, even where its files state less."""
 
     @model_validator(mode="after")
     def _possible(self) -> InitSettings:

@@ -52,7 +52,7 @@ def pair_from_checkpoint(
     Raises:
         ModelError: the folder does not fit, has a head for another task, or is untrained although `trained`.
     """
-    check_files(folder)
+    check_files(folder, bi_encoder=False)
     check_weights(folder)
     _check_kind(model_type, folder, read_json(folder / "config.json"))
     limit = position_limit(folder)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, read_json
+from zerodr.encoders.folder.known import check_adapter, check_kind
 from zerodr.encoders.network.families import family_of
 from zerodr.errors import ModelError
 
@@ -42,12 +43,19 @@ def copy_files(files: Iterable[Path], source: Path, target: Path) -> None:
         shutil.copyfile(path, copy)
 
 
-def check_files(folder: Path) -> None:
-    """Check that the folder holds a configuration, weights as safetensors, and a tokenizer.
+def check_files(folder: Path, bi_encoder: bool = True) -> None:
+    """Check that the folder holds a configuration, weights as safetensors, and a tokenizer, and no adapter.
+
+    Args:
+        folder: of a model.
+        bi_encoder: it must be one; no other kind of model.
 
     Raises:
-        ModelError: names what is missing.
+        ModelError: names what is missing, or what it is instead.
     """
+    check_adapter(folder)
+    if bi_encoder:
+        check_kind(folder)
     if not (folder / "config.json").exists():
         raise ModelError(folder, "has no config.json", "give a folder that transformers loads")
     if not list(folder.glob("*.safetensors")):

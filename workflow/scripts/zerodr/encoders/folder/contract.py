@@ -122,11 +122,14 @@ def read_json(path: Path) -> Any:
     """Read a JSON file of a model folder: an object, or the modules in `modules.json`.
 
     Raises:
-        ModelError: the file is no JSON, or holds something else.
+        ModelError: the file is missing, is no JSON, or holds something else.
     """
     step = "fetch the model again"
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        step = "download the whole folder, subfolders included"
+        raise ModelError(path, "is missing, and another file of the model names it", step) from None
     except ValueError as error:
         raise ModelError(path, f"is no JSON ({error})", step) from None
     if path.name == "modules.json":

@@ -12,28 +12,37 @@ from torch import Tensor
 from zerodr.encoders.folder.contract import (
     SIDES,
     EncoderContract,
+    Side,
     read_contract,
     read_json,
     write_contract,
     write_model_json,
 )
+from zerodr.encoders.folder.known import (
+    MODULES,
+    OLD_POOLINGS,
+    PLACES,
+    PROMPT_CONFIG,
+    TOKENIZER_OPTIONS,
+    TRANSFORMER_CONFIGS,
+    check_modules,
+    read_optional,
+    transformer_config,
+)
 from zerodr.encoders.network.families import T5_FAMILY
-from zerodr.encoders.network.heads import kind_of_projection, save_projection
+from zerodr.encoders.network.heads import SENTENCE, kind_of_projection, save_projection
 from zerodr.encoders.network.loading import quiet
 from zerodr.encoders.network.towers import Tower
 from zerodr.errors import ModelError
 
 POOLING_NAMES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last"}
-OLD_NAMES = {"cls_token": "cls", "max_tokens": "max", "mean_tokens": "mean", "weightedmean_tokens": "weightedmean"}
-OLD_NAMES |= {name: name for name in ("mean_sqrt_len_tokens", "lasttoken")}
-OLD_POOLING_KEYS = {f"pooling_mode_{old}": name for old, name in OLD_NAMES.items()}
+NEW_NAMES = {"cls_token": "cls", "max_tokens": "max", "mean_tokens": "mean", "weightedmean_tokens": "weightedmean"}
+OLD_POOLING_KEYS = {f"pooling_mode_{old}": NEW_NAMES.get(old, old) for old in OLD_POOLINGS}
 SIMILARITIES = {"cosine": "cosine", "dot": "dot", "dot_product": "dot"}
-QUERY_PROMPTS = ("query",)
-DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+PROMPTS: dict[Side, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
 PROJECTIONS = ("Dense", "LayerNorm")
-MODULES = ("Transformer", "Pooling", *PROJECTIONS, "Normalize", "Router")
 MODULE_TYPES = {name: f"sentence_transformers.models.{name}" for name in MODULES}
-TRANSFORMER_CONFIG, PROMPT_CONFIG = "sentence_bert_config.json", "config_sentence_transformers.json"
+TRANSFORMER_CONFIG = TRANSFORMER_CONFIGS[0]
 ROUTER = "router_config.json"
 DECODER_STATES = ["decoder_hidden_states", -1]
 DECODER_FIRST = {
@@ -42,6 +51,7 @@ DECODER_FIRST = {
     "module_output_name": "token_embeddings",
 }
 """All decoder states of an encoder-decoder; the decoder is causal, so the first is that of the start token alone."""
+TOKENS, TEXT_STATES = "token_embeddings", {"method": "forward", "method_output_name": "last_hidden_state"}
 ONE_FILE = "1TB"
 LOCATION_KEYS = ("is_local", "local_files_only", "name_or_path", "tokenizer_file")
 CLASSIFIER = {family: f"{family.upper()}ForSequenceClassification" for family in T5_FAMILY}
@@ -54,45 +64,61 @@ def read_layout(folder: Path) -> dict[str, Any]:
     max_tokens, lowercase, projections, dimension, query_tokens, document_tokens, towers.
 
     Raises:
-        ModelError: a module or a pooling that this bench does not run.
+        ModelError: a module, a pooling or an option that this bench does not run.
     """
+    modules = check_modules(folder)
     if not (folder / "modules.json").exists():
         return {}
-    modules = read_json(folder / "modules.json")
-    kinds = [str(module["type"]).rsplit(".", 1)[-1] for module in modules]
+    kinds = [kind for _, kind in modules]
     if kinds == ["Router"]:
         return {"towers": "separate"} | _lengths(folder) | _prompts(folder)
     if {*kinds} - {*MODULES} or kinds[:2] != ["Transformer", "Pooling"] or {"Normalize", "Router"} & {*kinds[:-1]}:
         expected = "Transformer, Pooling, any Dense or LayerNorm, then Normalize or not"
         problem = f"modules.json lists {', '.join(kinds)}; expected {expected}"
         raise ModelError(folder, problem, "choose a bi-encoder with these modules")
-    if modules[0].get("path"):
-        problem = f"its transformer is in {modules[0]['path']}, expected the folder itself"
+    if modules[0][0]:
+        problem = f"its transformer is in {modules[0][0]}, expected the folder itself"
         raise ModelError(folder, problem, "save it with a current sentence-transformers")
-    pooling = read_json(folder / modules[1]["path"] / "config.json")
+    pooling = read_json(folder / modules[1][0] / "config.json")
     values: dict[str, Any] = {"normalize": "Normalize" in kinds, "pooling": _pooling(folder, pooling)}
     size = pooling.get("embedding_dimension", pooling.get("word_embedding_dimension"))
     if size is not None:
         values["dimension"] = size
-    projections = [module["path"] for module, kind in zip(modules, kinds, strict=True) if kind in PROJECTIONS]
+    projections = [path for path, kind in modules if kind in PROJECTIONS]
     if projections:
         config = read_json(folder / projections[-1] / "config.json")
         values |= {"projections": projections, "dimension": config.get("out_features", config.get("dimension"))}
+    if "Normalize" in kinds:
+        places = read_optional(folder / modules[-1][0] / "config.json")
+        if {places.get(key) or SENTENCE for key in PLACES} != {SENTENCE}:
+            problem = f"its {modules[-1][0]} normalizes {places}, expected {SENTENCE}"
+            raise ModelError(folder, problem, "choose a bi-encoder with one vector a text")
+    _check_size(folder, values.get("dimension"))
     return values | _task(folder, values["pooling"]) | _lengths(folder) | _prompts(folder)
 
 
-def _config(folder: Path, name: str) -> dict[str, Any]:
-    """Read an optional JSON file of the folder; {} where it is missing."""
-    return read_json(folder / name) if (folder / name).exists() else {}
+def _check_size(folder: Path, dimension: int | None) -> None:
+    size = read_optional(folder / PROMPT_CONFIG).get("truncate_dim")
+    if size is not None and (dimension is None or size < dimension):
+        problem = f"states truncate_dim {size}: vectors are cut to {size} of {dimension} components, which is not done"
+        raise ModelError(folder / PROMPT_CONFIG, problem, "remove truncate_dim to use all components")
 
 
 def _task(folder: Path, pooling: str) -> dict[str, Any]:
-    config = _config(folder, TRANSFORMER_CONFIG)
+    name, config = transformer_config(folder)
     task = config.get("transformer_task", "feature-extraction")
     if pooling == "cls" and {key: config.get(key) for key in DECODER_FIRST} == DECODER_FIRST:
         return {"pooling": "decoder_first"}
     if task != "feature-extraction":
         raise ModelError(folder, f"its transformer is for {task}, expected feature-extraction", "choose a bi-encoder")
+    found = {
+        "modality_config": (config.get("modality_config") or {}).get("text", TEXT_STATES),
+        "module_output_name": config.get("module_output_name") or TOKENS,
+    }
+    for key, expected in (("modality_config", TEXT_STATES), ("module_output_name", TOKENS)):
+        if found[key] != expected:
+            problem = f"states {key} {found[key]!r} for texts, expected {expected!r}"
+            raise ModelError(folder / name, problem, "choose a bi-encoder that pools last hidden states")
     return {}
 
 
@@ -111,29 +137,62 @@ def _pooling(folder: Path, config: dict[str, Any]) -> str:
 
 
 def _lengths(folder: Path) -> dict[str, Any]:
-    config = _config(folder, TRANSFORMER_CONFIG)
+    _, config = transformer_config(folder)
     values: dict[str, Any] = {}
-    if config.get("max_seq_length"):
-        values["max_tokens"] = config["max_seq_length"]
+    options: dict[str, Any] = next((config[key] for key in TOKENIZER_OPTIONS if config.get(key)), {})
+    length = options.get("model_max_length", config.get("max_seq_length"))
+    if length:
+        values["max_tokens"] = length
     if "do_lower_case" in config:
         values["lowercase"] = bool(config["do_lower_case"])
     return values | {f"{side}_tokens": length for side in SIDES if (length := config.get(f"{side}_length"))}
 
 
 def _prompts(folder: Path) -> dict[str, Any]:
-    config = _config(folder, PROMPT_CONFIG)
-    prompts, values = config.get("prompts") or {}, {}
-    default = prompts.get(config.get("default_prompt_name") or "", "")
-    for key, names in (("query_prefix", QUERY_PROMPTS), ("document_prefix", DOCUMENT_PROMPTS)):
-        stated = [prompts[name] for name in names if name in prompts]
-        if stated or default:
-            values[key] = stated[0] if stated else default
+    config = read_optional(folder / PROMPT_CONFIG)
+    prompts = config.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
+        raise ModelError(folder / PROMPT_CONFIG, "prompts is no object of texts", "correct the prompts")
+    names = {side: side_prompt(prompts, side) for side in SIDES}
+    values: dict[str, Any] = {f"{side}_prefix": prompts[name] or "" for side, name in names.items() if name}
     similarity = config.get("similarity_fn_name")
     if similarity is not None:
         if similarity not in SIMILARITIES:
             raise ModelError(folder, f"similarity {similarity} is not supported", "choose a model with cosine or dot")
         values["similarity"] = SIMILARITIES[similarity]
     return values
+
+
+def side_prompt(prompts: dict[str, str | None], side: Side) -> str | None:
+    """Name the prompt of a side; None where none is stated for it."""
+    return next((name for name in PROMPTS[side] if name in prompts), None)
+
+
+def unused_prompts(folder: Path) -> list[str]:
+    """List, as sentences, prompts of a folder of sentence-transformers that it, or this bench, ignores."""
+    config = read_optional(folder / PROMPT_CONFIG)
+    prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
+    used = {side_prompt(prompts, side) for side in SIDES}
+    others = [name for name, text in prompts.items() if text and name not in used]
+    stated = [f"prompts {', '.join(others)}"] if others else []
+    stated += [f"default_prompt_name {default}"] if default and default not in used else []
+    sentences = []
+    if stated:
+        how = "encode_query and encode_document of sentence-transformers do not use; to use one, set query_prefix"
+        sentences.append(f"the folder states {' and '.join(stated)}, which {how} or document_prefix")
+    if ignored_prompt(folder):
+        name = side_prompt(prompts, "document")
+        sentences.append(
+            f"documents get the folder's prompt {name}, which encode_document does not use; it reads document"
+        )
+    return sentences
+
+
+def ignored_prompt(folder: Path) -> bool:
+    """True where documents get a prompt that encode_document ignores: it always finds `document`, if only empty."""
+    prompts = read_optional(folder / PROMPT_CONFIG).get("prompts") or {}
+    name = side_prompt(prompts, "document")
+    return name not in (None, "document") and bool(prompts[name])
 
 
 def write_layout(folder: Path, contract: EncoderContract, hidden: int) -> None:

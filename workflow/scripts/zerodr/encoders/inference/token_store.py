@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.record import STATE
-from zerodr.encoders.network.tokenizing import Call
+from zerodr.encoders.network.tokenizing import Call, lower_within
 
 log = logging.getLogger("zerodr")
 TOKENS = STATE / "tokens"
@@ -39,6 +39,8 @@ def call_facts(tokenizer: Any, call: Call) -> dict[str, Any] | None:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return None
+    if call.lowercase:
+        lower_within(tokenizer)
     inner = json.loads(backend.to_str()) | {"truncation": None, "padding": None}  # as earlier calls left them
     digest = hashlib.sha256(json.dumps(inner).encode()).hexdigest()
     kind = {"class": type(tokenizer).__name__, "truncation_side": tokenizer.truncation_side}

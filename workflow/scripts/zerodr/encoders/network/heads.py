@@ -147,7 +147,10 @@ def load_projection(folder: Path) -> Projection:
 
     path = folder / WEIGHTS
     if not path.exists():
-        raise ModelError(folder, f"has no {WEIGHTS}", "copy the model's folder again, subfolders included")
+        step = "copy the model's folder again, subfolders included"
+        if list(folder.glob("*.bin")):
+            step = "run on the model's folder: python -m zerodr convert FOLDER NEW_FOLDER"
+        raise ModelError(folder, f"has no {WEIGHTS}", step)
     weights = {key: value.float() for key, value in load_file(path).items()}
     module = _empty_projection(folder)
     try:
@@ -162,9 +165,10 @@ def _empty_projection(folder: Path) -> Projection:
     config = read_json(folder / "config.json")
     if kind_of_projection(folder) == "LayerNorm":
         return LayerNorm(config["dimension"])
-    name = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rsplit(".", 1)[-1]
-    if name not in ACTIVATIONS:
-        problem = f"a dense layer with activation {name} is not supported"
+    stated = str(config.get("activation_function", "torch.nn.modules.activation.Tanh"))
+    name = stated.rsplit(".", 1)[-1]
+    if name not in ACTIVATIONS or not stated.startswith("torch.nn."):
+        problem = f"a dense layer with activation {stated} is not supported"
         raise ModelError(folder, problem, f"known: {', '.join(ACTIVATIONS)}")
     inputs = {config.get("module_input_name", SENTENCE), config.get("module_output_name") or SENTENCE}
     if config.get("use_residual") or inputs != {SENTENCE}:

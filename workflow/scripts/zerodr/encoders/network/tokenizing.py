@@ -21,7 +21,7 @@ class Call:
     Attributes:
         prefix: in front of each text.
         limit: tokens with special ones; None: all tokens, without special ones.
-        lowercase: texts are lowered first.
+        lowercase: the tokenizer lowers texts, special tokens in them excepted.
     """
 
     prefix: str = ""
@@ -50,7 +50,27 @@ def token_ids(
     options |= {"truncation": True, "max_length": limit, "add_special_tokens": special}
     for start in range(0, len(texts), TOKENIZER_TEXTS):
         inputs = [prefix + text for text in texts[start : start + TOKENIZER_TEXTS]]
-        inputs = [text.lower() for text in inputs] if lowercase else inputs
         with TOKENIZING:
+            if lowercase and not lower_within(tokenizer):
+                inputs = [text.lower() for text in inputs]
             rows = tokenizer(inputs, **options)["input_ids"]
         yield from rows
+
+
+def lower_within(tokenizer: Any) -> bool:
+    """Make a tokenizer's normalizer lower texts, as sentence-transformers does for `do_lower_case`.
+
+    Special tokens in a text stay as they are. Returns False where the tokenizer has no normalizer to change.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return False
+    from tokenizers import normalizers
+
+    first = backend.normalizer
+    steps: list[Any] = [] if first is None else [first]
+    if isinstance(first, normalizers.Sequence):
+        steps = [*first]  # type: ignore[misc]
+    if not any(isinstance(step, normalizers.Lowercase) for step in steps):
+        backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *steps])
+    return True

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 from pydantic import Field
 
@@ -22,8 +23,9 @@ from zerodr.config.base import Settings, validate
 from zerodr.config.params import Candidate, ExportParams
 from zerodr.encoders.folder.attention import WEIGHTS
 from zerodr.encoders.folder.checkpoint import all_model_files, copy_files
-from zerodr.encoders.folder.contract import SIDES, CardSection, EncoderContract, papers, read_contract
+from zerodr.encoders.folder.contract import CardSection, EncoderContract, Side, papers, read_contract
 from zerodr.encoders.folder.layout import check_layout
+from zerodr.encoders.inference.peer import PROBES, load_peer, smallest_cosine
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.publishing.card import read_chain, write_card
 from zerodr.errors import ModelError
@@ -31,8 +33,6 @@ from zerodr.errors import ModelError
 log = logging.getLogger("zerodr")
 STEPS = "steps"  # subfolder with models of intermediate steps of training
 MINIMUM_COSINE = 0.99999
-EASY = ("", "dense retrieval", "What does a bi-encoder compare?", "A text that is longer than most. " * 40)
-PROBES = (*EASY, "Grüße, 你好, naïve", "1 + 1 = 2 </s> [SEP] <s>")
 RETRIEVER = "retriever.json"
 
 
@@ -99,23 +99,15 @@ def agreement(folder: Path, texts: Sequence[str] = PROBES) -> float:
     Raises:
         ModelError: it is below .99999, or sentence-transformers can't load the folder.
     """
-    import numpy as np
     import torch
-    from sentence_transformers import SentenceTransformer
 
-    ours = BiEncoder.load(folder)
-    try:
-        theirs = SentenceTransformer(str(folder), device="cpu", local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, ImportError, TypeError) as error:
-        raise ModelError(folder, f"sentence-transformers can't load it ({error})", "report it") from error
-    cosines = []
-    for side in SIDES:
+    model = BiEncoder.load(folder)
+
+    def ours(texts: Sequence[str], side: Side) -> np.ndarray:
         with torch.inference_mode():
-            left = ours.encode(ours.pad(ours.tokenize(texts, side)), side).numpy().astype(np.float64)
-        encode: Any = theirs.encode_query if side == "query" else theirs.encode_document
-        right = encode(list(texts), show_progress_bar=False).astype(np.float64)
-        cosines.append((left * right).sum(1) / (np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)))
-    smallest = float(np.min(cosines))
+            return model.encode(model.pad(model.tokenize(texts, side)), side).numpy()
+
+    smallest = smallest_cosine(load_peer(folder), ours, texts=texts)
     if not smallest >= MINIMUM_COSINE:
         problem = f"gives other vectors (cosine {smallest:.7f}, expected at least {MINIMUM_COSINE})"
         raise ModelError(folder, f"sentence-transformers {problem}", "compare its version with the pinned one")
@@ -161,8 +153,7 @@ class ExportAdaptedSettings(Settings):
 def export_adapted(stage: Stage) -> None:
     """Read inputs `answer`, `models` and, if any was learned, `attentions`; write the chosen candidate's `model`.
 
-    Raises:
-        ModelError: sentence-transformers gives other vectors than this library.
+    Where sentence-transformers gives other vectors than this library, the log and the card say so.
     """
     settings = validate(ExportAdaptedSettings, stage.params, stage.spec.name())
     target, home = stage.output("model"), stage.path("answer")
@@ -177,8 +168,13 @@ def export_adapted(stage: Stage) -> None:
         for paper in papers():
             if paper.export is not None:
                 paper.export(manifest.parent, target, params)
-        stage.metric("sentence_transformers_min_cosine", agreement(target))
-        write_card(target, params, contract, read_chain(str(manifest)), None, [measured])
+        sections = [measured]
+        try:
+            stage.metric("sentence_transformers_min_cosine", agreement(target))
+        except ModelError as error:  # the comparison is done, and its page must not be lost
+            log.warning("%s: search with zerodr alone", error)
+            sections.append(CardSection(f"**Search with zerodr alone**: {error.what}.", ""))
+        write_card(target, params, contract, read_chain(str(manifest)), None, sections)
     else:
         (target / "README.md").write_text(f"# {chosen.label} for {settings.collection}\n\n{measured.text}\n")
     for name in chosen.feedback:

@@ -21,7 +21,9 @@ from zerodr.encoders.folder.contract import (
     read_json,
     write_contract,
 )
-from zerodr.encoders.folder.layout import check_layout, read_layout, write_layout
+from zerodr.encoders.folder.known import check_head, unread
+from zerodr.encoders.folder.layout import check_layout, ignored_prompt, read_layout, unused_prompts, write_layout
+from zerodr.encoders.network.heads import load_projection
 from zerodr.encoders.start.hub import fetch_model
 from zerodr.encoders.start.pairs import copy_pair
 from zerodr.errors import ModelError
@@ -30,6 +32,7 @@ log = logging.getLogger("zerodr")
 PROBE = ("", "A text to try the model with.")
 ASSUMED = ("pooling", "normalize", "max_tokens")
 ASSUMPTION = "the folder does not state its {}; assumed: {}"
+MINIMUM_COSINE = 0.9999
 OVERRIDES = ("pooling", "normalize", "query_prefix", "document_prefix", "max_tokens")
 
 
@@ -118,6 +121,9 @@ def copy_model(
     checkpoint.check_files(source)
     config = read_json(source / "config.json")
     values, assumed = describe(source, settings)
+    if values.get("towers") == "separate":
+        problem = "routes queries and documents to modules of their own (Router)"
+        raise ModelError(source, problem, "import both: kind: encoder with model (queries) and document_model")
     hidden = config.get("hidden_size") or config.get("d_model") or config.get("dim")
     if not isinstance(hidden, int):
         raise ModelError(source, "config.json states no hidden_size", "choose a text encoder")
@@ -128,10 +134,16 @@ def copy_model(
     values["architecture"] = (config.get("architectures") or [config.get("model_type", "unknown")])[0]
     contract = make_contract(source, values | {"source": settings.model, "revision": revision})
     checkpoint.check_weights(source)
+    for name in contract.projections:
+        load_projection(source / name)
     checkpoint.copy_files(checkpoint.model_files(source, contract.projections), source, target)
     write_layout(target, contract, hidden)
     write_contract(target, contract)
-    check_model(target)
+    try:
+        check_model(target)
+    except ModelError as error:  # names the folder that the user has, not the copy
+        raise ModelError(error.where.replace(str(target), str(source)), error.what, error.next_step) from None
+    assumed += [*check_tokens(source, target), *compare_source(source, target, settings)]
     for sentence in assumed:
         log.info("%s: %s", settings.model, sentence)
     return contract, assumed
@@ -156,13 +168,17 @@ def _copy_towers(source: Path, target: Path, settings: ImportSettings, revision:
 
 def describe(source: Path, settings: ImportSettings) -> tuple[dict[str, Any], list[str]]:
     """Return the contract's values (of the folder, overridden by the method, else assumed) and the assumptions."""
-    stated = _stated_contract(source) or read_layout(source)
+    if settings.pooling is None:
+        check_head(source)
+    stated, notes = _stated_contract(source), list[str]()
+    if stated is None:
+        stated, notes = read_layout(source), unread(source) + unused_prompts(source)
     values: dict[str, Any] = {"pooling": "mean", "normalize": False, "lowercase": False, "projections": []} | stated
     rows, tokens = checkpoint.position_limit(source), checkpoint.tokenizer_limit(source)
     if "max_tokens" not in stated:
         values["max_tokens"] = min([limit for limit in (rows, tokens) if limit], default=512)
     keys = [key for key in ASSUMED if key not in stated and getattr(settings, key) is None]
-    assumed = [ASSUMPTION.format(key, values[key]) for key in keys]
+    assumed = notes + [ASSUMPTION.format(key, values[key]) for key in keys]
     values |= {key: value for key in OVERRIDES if (value := getattr(settings, key)) is not None}
     for key in ("query_tokens", "document_tokens"):
         if values.get(key):
@@ -171,9 +187,10 @@ def describe(source: Path, settings: ImportSettings) -> tuple[dict[str, Any], li
         problem = f"max_tokens is {values['max_tokens']}, but its position table holds {rows}"
         raise ModelError(source, problem, f"set max_tokens to at most {rows}")
     if "similarity" not in values:
-        values["similarity"] = "cosine" if values["normalize"] else "dot"
+        listed = (source / "modules.json").exists() and settings.normalize is None  # then as sentence-transformers
+        values["similarity"] = "cosine" if values["normalize"] or listed else "dot"
         assumed.append(ASSUMPTION.format("similarity", values["similarity"]))
-    elif values["similarity"] == "cosine" and settings.normalize is None:
+    if values["similarity"] == "cosine" and settings.normalize is None:
         values["normalize"] = True  # cosine is the inner product of unit vectors
     return values, assumed
 
@@ -184,6 +201,67 @@ def _stated_contract(source: Path) -> dict[str, Any] | None:
     contract = read_contract(source)
     check_layout(source, contract)
     return contract.model_dump(mode="json", exclude={"architecture", "source", "revision"})
+
+
+def check_tokens(source: Path, folder: Path) -> list[str]:
+    """Check that each token of an imported model has a row in the embedding table.
+
+    Returns:
+        a sentence about special tokens without one, which no ordinary text holds.
+
+    Raises:
+        ModelError: a word of the tokenizer has none.
+    """
+    from zerodr.encoders.inference.encoder import load_tokenizer
+
+    rows = read_json(folder / "config.json").get("vocab_size")
+    if not isinstance(rows, int):
+        return []
+    tokenizer = load_tokenizer(folder)
+    special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+    beyond = sorted(token for token, number in tokenizer.get_vocab().items() if number >= rows)
+    words = [token for token in beyond if token not in special]
+    if words:
+        problem = f"the tokenizer's token {words[0]!r} has no row in the embedding table of {rows}"
+        problem += f", nor have {len(words) - 1} more" if len(words) > 1 else ""
+        raise ModelError(source, problem, "use the model's own tokenizer, or resize its embeddings and save it")
+    return [f"special tokens have no row, and a text that holds one fails: {', '.join(beyond)}"] if beyond else []
+
+
+def compare_source(source: Path, folder: Path, settings: ImportSettings) -> list[str]:
+    """Compare vectors of an imported folder with sentence-transformers' vectors of its source.
+
+    Not where the method overrides the pooling, or where there is no `modules.json`: then the source states no vectors.
+
+    Returns:
+        a sentence where sentence-transformers can't load the source.
+
+    Raises:
+        ModelError: they differ.
+    """
+    if settings.pooling is not None or not (source / "modules.json").exists():
+        return []
+    from zerodr.encoders.inference.encoder import load_encoder
+    from zerodr.encoders.inference.peer import PROBES, load_peer, smallest_cosine
+
+    contract, encoder = read_contract(folder), load_encoder(folder, "fp32", "cpu")
+    ours = {}
+    for side in SIDES:
+        tokens = encoder.tokenize(PROBES, contract.prefix(side), contract.tokens(side))
+        ours[side] = encoder.encode_batch([tokens[row] for row in range(len(tokens))])
+    del encoder  # not next to the other one: both may be large
+    try:
+        peer = load_peer(source)
+    except ModelError as error:
+        return [f"vectors are not compared with those of the source: {error.what}"]
+    if settings.max_tokens is not None:
+        peer.max_seq_length = contract.max_tokens
+    stated = settings.query_prefix is None and settings.document_prefix is None and not ignored_prompt(source)
+    cosine = smallest_cosine(peer, lambda texts, side: ours[side], None if stated else contract)
+    if not cosine >= MINIMUM_COSINE:
+        problem = f"gives other vectors here than in sentence-transformers (cosine {cosine:.5f})"
+        raise ModelError(source, problem, "compare its json files with the list in docs/own-corpus.md, or report it")
+    return []
 
 
 def check_model(folder: Path) -> EncoderContract:

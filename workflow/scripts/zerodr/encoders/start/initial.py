@@ -108,8 +108,8 @@ def from_checkpoint(
     transformers = [load_transformer(path, settings.pooling, settings.layers) for path in folders * copies]
     check_vocabulary(folder, tokenizer, transformers[0].config)
     heads = [_load_head(settings, path, origin) for path in folders] * copies
-    limits = [limit for limit in (position_limit(folders[0]), tokenizer_limit(folders[0])) if limit]
-    contract = {"max_tokens": min(limits, default=POSITIONS), "revision": revision}
+    limits = [position_limit(folders[0]), tokenizer_limit(folders[0]), settings.max_tokens]
+    contract = {"max_tokens": min([limit for limit in limits if limit], default=POSITIONS), "revision": revision}
     contract |= {key: origin[key] for key in INHERITED if key in origin}
     model = _assemble(settings, tokenizer, transformers, heads, contract, seed)
     return model, {"changed": _changes(origin, model.contract, folder)}

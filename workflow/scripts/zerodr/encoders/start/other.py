@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from zerodr.config.counterparts import OtherStart
 from zerodr.config.starts import PACKAGE
 from zerodr.encoders.folder import checkpoint
 from zerodr.encoders.inference.encoder import load_tokenizer
-from zerodr.encoders.start.importing import OVERRIDES, ImportSettings, describe, resolve
+from zerodr.encoders.start.importing import OVERRIDES, ImportSettings, copy_model, describe, resolve
 from zerodr.errors import ModelError
 
 UNSAFE = re.compile(r"[^a-z0-9._-]+")
@@ -32,7 +33,8 @@ def read_start(model: str, offline: bool, recipes: Collection[str] = ()) -> Othe
     source, revision = resolve(model, None, offline)
     checkpoint.check_files(source)
     unchanged: dict[str, Any] = dict.fromkeys(("revision", *OVERRIDES))
-    values, _ = describe(source, ImportSettings(model=model, **unchanged))
+    settings = ImportSettings(model=model, **unchanged)
+    values, _ = describe(source, settings)
     name = UNSAFE.sub("-", Path(model.removeprefix(PACKAGE)).name.lower()).strip("-._")
     name = f"start-{name}" if name in recipes or not name else name
     where = f"--start {model}"
@@ -47,11 +49,16 @@ def read_start(model: str, offline: bool, recipes: Collection[str] = ()) -> Othe
     if prefix > values["max_tokens"] // 2:
         problem = f"wants a prefix of {prefix} tokens for queries and reads {values['max_tokens']}"
         raise ModelError(where, problem, "shorten the prompt in its config_sentence_transformers.json")
+    with TemporaryDirectory() as folder:
+        copy_model(source, Path(folder), settings, revision)  # loads it, and compares its vectors
+    limits = (checkpoint.position_limit(source), checkpoint.tokenizer_limit(source))
+    longest = min([limit for limit in limits if limit], default=values["max_tokens"])
     return OtherStart(
         name=name,
         model=model,
         revision=revision,
         pooling=values["pooling"],
         max_tokens=values["max_tokens"],
+        stated_tokens=values["max_tokens"] if values["max_tokens"] < longest else None,
         prefix_tokens=prefix,
     )

@@ -1,0 +1,176 @@
+"""Layouts of published models: each is imported with the vectors of sentence-transformers, or refused by name."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from encoder_helpers import import_settings, tiny_bert
+from layout_helpers import EQUAL, LATER, PROMPTS, REFUSED, TRANSFORMER, cased, listed, projected, states, weights
+
+from zerodr.config.training import InitSettings
+from zerodr.encoders.folder import known
+from zerodr.encoders.folder.contract import SIDES, EncoderContract
+from zerodr.encoders.inference import peer
+from zerodr.encoders.inference.encoder import load_encoder
+from zerodr.encoders.publishing.export import agreement
+from zerodr.encoders.start.importing import copy_model
+from zerodr.encoders.start.initial import from_checkpoint
+from zerodr.encoders.start.other import read_start
+from zerodr.errors import ModelError
+
+TEXTS = ["", "Upper Case [SEP] and [MASK] within", "some words " * 9, "naïve ÉTUDE 漢", "z " * 90]
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tiny_bert(tmp_path_factory.mktemp("models") / "plain")
+    listed(folder)
+    return folder
+
+
+@pytest.fixture
+def source(plain: Path, tmp_path: Path) -> Path:
+    shutil.copytree(plain, tmp_path / "source")
+    return tmp_path / "source"
+
+
+def imported(source: Path, **changes: Any) -> tuple[Path, EncoderContract, list[str]]:
+    target = source.parent / "made"
+    target.mkdir()
+    contract, assumed = copy_model(source, target, import_settings(source, **changes), None)
+    return target, contract, assumed
+
+
+def cosines(source: Path, folder: Path) -> float:
+    from sentence_transformers import SentenceTransformer
+
+    theirs, ours = SentenceTransformer(str(source), device="cpu").float(), load_encoder(folder, device="cpu")
+    found = []
+    for side in SIDES:
+        tokens = ours.tokenize(TEXTS, ours.contract.prefix(side), ours.contract.tokens(side))
+        left = ours.encode_batch([tokens[row] for row in range(len(tokens))])
+        right = getattr(theirs, f"encode_{side}")(TEXTS)
+        assert left.shape == right.shape
+        found.append((left * right).sum(1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1))
+    return float(np.min(found))
+
+
+@pytest.mark.parametrize("layout", EQUAL)
+def test_vectors_are_those_of_sentence_transformers(source: Path, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison at import is off, so that the reading itself is tested."""
+    monkeypatch.setattr("zerodr.encoders.start.importing.compare_source", lambda *_: [])
+    EQUAL[layout](source)
+    folder, contract, _ = imported(source)
+    assert cosines(source, folder) > 0.99999 and cosines(folder, folder) > 0.99999
+    assert contract.similarity == ("dot" if layout == "similarity dot" else "cosine")
+
+
+@pytest.mark.parametrize("layout", REFUSED)
+def test_a_layout_is_refused_by_name(source: Path, layout: str) -> None:
+    change, said = REFUSED[layout]
+    change(source)
+    with pytest.raises(ModelError, match=said) as error:
+        imported(source)
+    assert "\n" not in str(error.value) and str(source) in str(error.value)
+    with pytest.raises(ModelError, match=f"{said}|1 layers behind"):
+        read_start(str(source), True)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (EQUAL["prompts of other names"], "prompts s2p_query, which encode_query"),
+        (EQUAL["default_prompt_name"], "prompts web_search and default_prompt_name web_search, which"),
+        (states(PROMPTS, prompts={"query": "q: ", "passage": "p: "}), "documents get the folder's prompt passage"),
+        (states("1_Pooling/config.json", colour=1), "1_Pooling/config.json states colour, which is not read"),
+        (states(TRANSFORMER, **LATER, colour=1), "sentence_bert_config.json states colour"),
+        (EQUAL["an unknown key"], "config_sentence_transformers.json states colour"),
+        (states("config.json", auto_map={"AutoModel": "m.M"}), r"names code of its own \(m.M\), which is not run"),
+        (EQUAL["a special token without a row"], "special tokens have no row.*<image_soft_token>"),
+        (EQUAL["similarity null"], "does not state its similarity; assumed: cosine"),
+    ],
+)
+def test_what_is_stated_and_not_used_is_listed(source: Path, change: Any, said: str) -> None:
+    change(source)
+    assumed = imported(source)[2]
+    assert [sentence for sentence in assumed if re.search(said, sentence)]
+
+
+def test_a_layout_without_anything_odd_lists_nothing(source: Path) -> None:
+    states(PROMPTS, similarity_fn_name="cosine", prompts={"query": "q: "}, default_prompt_name=None)(source)
+    states(TRANSFORMER, max_seq_length=30, do_lower_case=False)(source)
+    _, contract, assumed = imported(source)
+    assert assumed == [] and contract.max_tokens == 30
+
+
+def test_a_difference_that_no_table_knows_is_found_by_vectors(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    states(TRANSFORMER, config_kwargs={"num_hidden_layers": 1})(source)
+    monkeypatch.setattr(known, "LOADING", (*known.LOADING, "num_hidden_layers"))
+    with pytest.raises(ModelError, match=r"other vectors here than in sentence-transformers \(cosine 0|-0"):
+        imported(source)
+
+
+def test_a_source_that_sentence_transformers_can_not_load_is_said(source: Path) -> None:
+    states(PROMPTS, default_prompt_name="none")(source)
+    assert any("not compared with those of the source" in sentence for sentence in imported(source)[2])
+
+
+def test_a_language_model_is_taken_where_its_method_states_the_pooling(source: Path) -> None:
+    (source / "modules.json").unlink()
+    states("config.json", architectures=["BertForMaskedLM"])(source)
+    assert imported(source, pooling="cls")[1].pooling == "cls"
+
+
+def test_overrides_change_what_is_compared(source: Path) -> None:
+    _, contract, _ = imported(source, query_prefix="q: ", max_tokens=9, normalize=True)
+    assert (contract.query_prefix, contract.max_tokens) == ("q: ", 9)
+    shutil.rmtree(source.parent / "made")
+    assert imported(source, normalize=False)[1].similarity == "dot"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        states(TRANSFORMER, do_lower_case=True),
+        lambda folder: [cased(folder), states(TRANSFORMER, do_lower_case=True)(folder)],
+        weights(half=True),
+        states(PROMPTS, prompts={"query": "q: ", "document": "d: "}),
+    ],
+    ids=["lowers", "lowers cased", "bf16", "prompts"],
+)
+def test_a_start_is_exported_with_equal_vectors(source: Path, change: Any) -> None:
+    change(source)
+    assert agreement(imported(source)[0]) > 0.99999, "kept"
+    settings = InitSettings(init=str(source), pooling="mean", similarity="cosine", query_tokens=16, document_tokens=32)
+    model, _ = from_checkpoint(settings, source, None, 0)
+    model.save(source.parent / "trained")
+    assert agreement(source.parent / "trained") > 0.99999
+
+
+def test_a_start_keeps_the_length_that_its_folder_states(source: Path) -> None:
+    assert read_start(str(source), True).stated_tokens is None
+    states(TRANSFORMER, max_seq_length=40)(source)
+    assert read_start(str(source), True).stated_tokens == 40
+    settings = InitSettings(init=str(source), pooling="mean", query_tokens=16, document_tokens=32, max_tokens=40)
+    assert from_checkpoint(settings, source, None, 0)[0].contract.max_tokens == 40
+    unset = settings.model_copy(update={"max_tokens": None})
+    assert "max_tokens" not in unset.model_dump()
+    assert from_checkpoint(unset, source, None, 0)[0].contract.max_tokens == 64
+
+
+def test_heads_behind_the_pooling_are_imported_and_no_start(source: Path) -> None:
+    projected(source)
+    assert imported(source)[1].dimension == 12
+    with pytest.raises(ModelError, match="1 layers behind"):
+        read_start(str(source), True)
+
+
+def test_the_peer_computes_in_float32(source: Path) -> None:
+    weights(half=True)(source)
+    assert {weight.dtype for weight in peer.load_peer(source).parameters()} == {torch.float32}
