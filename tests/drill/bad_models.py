@@ -45,6 +45,23 @@ def _pickled(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
+def _listed(first: str = "Transformer", *more: str, package: str = "sentence_transformers.models") -> str:
+    paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(more, start=1))]
+    kinds = [f"{package}.{kind}" for kind in (first, *more)]
+    return json.dumps([{"idx": 0, "path": path, "type": kind} for path, kind in zip(paths, kinds, strict=True)])
+
+
+def _modules(*changes: Callable[[Path], object]) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        (folder / "modules.json").write_text(_listed("Transformer", "Pooling"))
+        _json("1_Pooling/config.json", word_embedding_dimension=32)(folder)
+        for one in changes:
+            one(folder)
+
+    return change
+
+
+SETTINGS, OPTIONS = "config_sentence_transformers.json", "sentence_bert_config.json"
 MODELS: dict[str, Callable[[Path], object]] = {
     "no config": _remove("config.json"),
     "no weights": _remove("model.safetensors"),
@@ -76,4 +93,24 @@ MODELS: dict[str, Callable[[Path], object]] = {
     "contract that is a list": _text("zerodr.json", "[]"),
     "contract of other keys": _text("zerodr.json", '{"colour": "red"}'),
     "tokenizer settings that are a list": _text("tokenizer_config.json", "[]"),
+    "modules without their folders": _text("modules.json", _listed("Transformer", "Pooling")),
+    "modules without a layer's folder": _modules(_text("modules.json", _listed("Transformer", "Pooling", "Dense"))),
+    "modules of code of their own": _text("modules.json", _listed("Transformer", "Pooling", package="my")),
+    "modules outside": _text("modules.json", '[{"path": "../..", "type": "sentence_transformers.models.Transformer"}]'),
+    "an adapter next to weights": _json("adapter_config.json", peft_type="LORA"),
+    "an adapter without weights": lambda folder: [
+        _json("adapter_config.json", peft_type="LORA")(folder),
+        _remove("model.safetensors")(folder),
+    ],
+    "a sparse encoder": _modules(_json(SETTINGS, model_type="SparseEncoder")),
+    "a multi-vector model": _json("config.json", architectures=["HF_ColBERT"]),
+    "code of its own": _json("config.json", model_type="magic", auto_map={"AutoModel": "magic.Magic"}),
+    "fewer components": _modules(_json(SETTINGS, truncate_dim=8)),
+    "prompts that are a list": _modules(_json(SETTINGS, prompts=["query: "])),
+    **{
+        f"{key} in a sibling's file": _modules(_json("sentence_roberta_config.json", **{key: {"x": 1}}))
+        for key in ("config_kwargs", "model_args", "processor_kwargs", "tokenizer_args")
+    },
+    "processing_kwargs": _modules(_json(OPTIONS, processing_kwargs={"text": {"truncation": False}})),
+    "a task of another kind": _modules(_json(OPTIONS, transformer_task="fill-mask")),
 }

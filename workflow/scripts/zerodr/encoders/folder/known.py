@@ -42,7 +42,7 @@ TASK = ("transformer_task", "modality_config", "module_output_name")
 REFUSED = ("processing_kwargs", "query_expansion", "tokenizer_name_or_path")
 HARMLESS = ("do_lower_case", "unpad_inputs", "backend")
 OLD_POOLINGS = ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
-PLACES = ("module_input_name", "module_output_name")
+IN_AND_OUT = ("module_input_name", "module_output_name")
 KEYS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(TRANSFORMER_CONFIGS, (*LENGTHS, *TASK, *OPTIONS, *REFUSED, *HARMLESS)),
     PROMPT_CONFIG: (
@@ -53,9 +53,9 @@ KEYS: dict[str, tuple[str, ...]] = {
         *("embedding_dimension", "word_embedding_dimension", "pooling_mode", "include_prompt"),
         *(f"pooling_mode_{name}" for name in OLD_POOLINGS),
     ),
-    "Dense": ("in_features", "out_features", "bias", "activation_function", *PLACES, "use_residual"),
+    "Dense": ("in_features", "out_features", "bias", "activation_function", *IN_AND_OUT, "use_residual"),
     "LayerNorm": ("dimension",),
-    "Normalize": PLACES,
+    "Normalize": IN_AND_OUT,
 }
 """Keys of each file, and of the `config.json` of each module."""
 ADAPTER = "adapter_config.json"

@@ -19,9 +19,9 @@ from zerodr.encoders.folder.contract import (
     write_model_json,
 )
 from zerodr.encoders.folder.known import (
+    IN_AND_OUT,
     MODULES,
     OLD_POOLINGS,
-    PLACES,
     PROMPT_CONFIG,
     TOKENIZER_OPTIONS,
     TRANSFORMER_CONFIGS,
@@ -89,9 +89,9 @@ def read_layout(folder: Path) -> dict[str, Any]:
         config = read_json(folder / projections[-1] / "config.json")
         values |= {"projections": projections, "dimension": config.get("out_features", config.get("dimension"))}
     if "Normalize" in kinds:
-        places = read_optional(folder / modules[-1][0] / "config.json")
-        if {places.get(key) or SENTENCE for key in PLACES} != {SENTENCE}:
-            problem = f"its {modules[-1][0]} normalizes {places}, expected {SENTENCE}"
+        names = read_optional(folder / modules[-1][0] / "config.json")
+        if {names.get(key) or SENTENCE for key in IN_AND_OUT} != {SENTENCE}:
+            problem = f"its {modules[-1][0]} normalizes {names}, expected {SENTENCE}"
             raise ModelError(folder, problem, "choose a bi-encoder with one vector a text")
     _check_size(folder, values.get("dimension"))
     return values | _task(folder, values["pooling"]) | _lengths(folder) | _prompts(folder)

@@ -16,6 +16,7 @@ from zerodr.errors import ModelError
 
 EASY = ("", "dense retrieval", "What does a bi-encoder compare?", "A text that is longer than most. " * 40)
 PROBES = (*EASY, "Grüße, 你好, naïve", "1 + 1 = 2 </s> [SEP] <s>")
+FAILURES = (OSError, ValueError, ImportError, TypeError, RuntimeError, LookupError, AttributeError, AssertionError)
 Vectors = Callable[[Sequence[str], Side], np.ndarray]
 
 
@@ -35,7 +36,7 @@ def load_peer(folder: Path) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return SentenceTransformer(str(folder), model_kwargs={"dtype": torch.float32}, **options).float()
-    except Exception as error:  # of any of the libraries that it loads with
+    except FAILURES as error:
         step = "compare its version with the pinned one"
         raise ModelError(folder, f"sentence-transformers can't load it ({short(error)})", step) from error
 
