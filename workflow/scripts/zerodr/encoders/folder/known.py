@@ -107,7 +107,7 @@ def check_modules(folder: Path) -> list[tuple[str, str]]:
     """
     if not (folder / "modules.json").exists():
         return []
-    found = []
+    modules = []
     for module in read_json(folder / "modules.json"):
         name, path = str(module["type"]), PurePosixPath(str(module["path"]))
         if path.is_absolute() or ".." in path.parts:
@@ -121,8 +121,8 @@ def check_modules(folder: Path) -> list[tuple[str, str]]:
         if standard is None:
             problem = f"modules.json names the class {name}, expected one of sentence_transformers"
             raise ModelError(folder, problem, "choose a model of standard modules")
-        found.append((str(module["path"]), standard[3]))
-    return found
+        modules.append((str(module["path"]), standard[3]))
+    return modules
 
 
 def check_head(folder: Path) -> None:

@@ -111,13 +111,13 @@ def _task(folder: Path, pooling: str) -> dict[str, Any]:
         return {"pooling": "decoder_first"}
     if task != "feature-extraction":
         raise ModelError(folder, f"its transformer is for {task}, expected feature-extraction", "choose a bi-encoder")
-    found = {
+    stated = {
         "modality_config": (config.get("modality_config") or {}).get("text", TEXT_STATES),
         "module_output_name": config.get("module_output_name") or TOKENS,
     }
     for key, expected in (("modality_config", TEXT_STATES), ("module_output_name", TOKENS)):
-        if found[key] != expected:
-            problem = f"states {key} {found[key]!r} for texts, expected {expected!r}"
+        if stated[key] != expected:
+            problem = f"states {key} {stated[key]!r} for texts, expected {expected!r}"
             raise ModelError(folder / name, problem, "choose a bi-encoder that pools last hidden states")
     return {}
 

@@ -1,0 +1,47 @@
+"""The last job of an adaptation: what fails there must not cost the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from encoder_helpers import import_spec, tiny_bert
+
+from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.encoders.publishing import export
+from zerodr.errors import ModelError
+
+ANSWER, MODEL = "results/adapted/notes/answer/manifest.json", "results/adapted/notes/model/manifest.json"
+IMPORTED = "results/models/tiny/shared/imported/manifest.json"
+
+
+def candidate(name: str, encoder: str) -> dict:
+    facts = {"name": name, "label": name, "kind": "encoder", "adapted": False, "description": "", "remark": ""}
+    ways: dict = {"searches": {}, "fusion": {}, "feedback": {}, "licences": {}, "published_share": None}
+    return facts | ways | {"encoder": encoder, "scope": "shared"}
+
+
+def test_other_vectors_in_sentence_transformers_are_said_and_the_export_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_spec(import_spec(str(tiny_bert(tmp_path / "source"))))
+    home = Path(ANSWER).parent
+    home.mkdir(parents=True)
+    (home / "answer.json").write_text(json.dumps({"choice": "tiny", "kinds": {"titles": 9}, "verdict": "keep"}))
+    table = "kind\tmethod\tvalue\tlow\thigh\tproxy\nmean\ttiny\t0.5\t0.4\t0.6\tTrue\nmean\twords\t0.4\t0.3\t0.5\tTrue\n"
+    (home / "comparison.tsv").write_text(table)
+    Path(ANSWER).write_text('{"files": []}')
+
+    def differs(folder: Path) -> float:
+        raise ModelError(folder, "sentence-transformers gives other vectors (cosine 0.9)", "compare its version")
+
+    monkeypatch.setattr(export, "agreement", differs)
+    methods = [candidate("tiny", "tiny"), candidate("words", "")]
+    params = {"collection": "notes", "language": "en", "title_join": None, "encoders": ["tiny"], "methods": methods}
+    inputs = {"answer": ANSWER, "models": [IMPORTED]}
+    run_spec(StageSpec("export_adapted", 2, {}, inputs, {"model": MODEL}, params, 3), export.export_adapted)
+    card = (Path(MODEL).parent / "README.md").read_text()
+    assert "**Search with zerodr alone**: sentence-transformers gives other vectors (cosine 0.9)." in card
+    assert json.loads((Path(MODEL).parent / "retriever.json").read_text())["encoder"] == "tiny"
