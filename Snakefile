@@ -1,5 +1,6 @@
 """zerodr: one DAG for zero-shot dense retrieval. Targets and options: README.md and docs/."""
 
+import atexit
 import os
 import sys
 from importlib.util import find_spec
@@ -40,6 +41,7 @@ from zerodr.plan.targets import nearest_target
 
 SCREEN = take_screen(workflow.output_settings, workflow.is_main_process)
 CEILINGS = {}  # filled in before the first job is submitted
+STARTED = []
 config.setdefault("scale", default_scale(workflow.resource_settings.default_resources))
 try:
     PLAN = load_plan(CHECKOUT, config, workflow.is_main_process, CEILINGS)
@@ -69,11 +71,24 @@ localrules:
 onstart:
     from zerodr.operations.starting import start_run
 
+    STARTED.append(True)
     start_run(workflow, PLAN, CEILINGS, SCREEN)
 
 
 onerror:
     repeat_errors()
+
+
+def check_at_exit():
+    from zerodr.operations.stale import finish
+
+    finish(workflow, bool(STARTED))
+
+
+if (
+    workflow.is_main_process
+):  # Snakemake calls onstart neither in a dry run nor when nothing is to be done
+    atexit.register(check_at_exit)
 
 
 rule all:

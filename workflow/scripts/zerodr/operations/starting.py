@@ -22,6 +22,7 @@ from zerodr.operations.revisions import lock_models
 from zerodr.operations.screen import Screen
 from zerodr.operations.slurm.cluster import ceilings, request_of, submitting
 from zerodr.operations.slurm.submission import refusal, start_again, wait_for_jobs
+from zerodr.operations.stale import forced_words, outdated, sentence
 from zerodr.plan import Plan
 from zerodr.plan.pins import loose_models
 from zerodr.plan.resources import Ceiling
@@ -46,6 +47,9 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
     forget_published()
     planned = list(workflow.dag.needrun_jobs())
     _lock_models(plan, planned)
+    if outputs := outdated(workflow):
+        sys.stderr.write(f"{sentence(outputs)}\n")
+        start_again(forced_words(outputs, sys.orig_argv[1:]))
     if executor == "slurm":
         _prepare_slurm(workflow, limits)
     else:

@@ -12,7 +12,7 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -242,9 +242,9 @@ def _waiting(jobs: list[Lingering]) -> str:
 
 
 # snakemake issue 4084 too: the graph of jobs is fixed before the jobs have ended.
-def start_again() -> NoReturn:
-    """Replace this process by a new one with the same command line."""
+def start_again(words: Sequence[str] = ()) -> NoReturn:
+    """Replace this process by a new one with the same command line, or with other `words` after the interpreter."""
     sys.stdout.flush()
     sys.stderr.flush()
     # `orig_argv` has Python's own options too, which `argv` has lost.
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    os.execv(sys.executable, [sys.executable, *(words or sys.orig_argv[1:])])
