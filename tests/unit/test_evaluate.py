@@ -201,7 +201,7 @@ def test_an_added_measure_is_computed_after_the_others_and_shown(tmp_path, monke
     summary = pd.read_csv(outputs_of(new)[0], sep="\t").set_index("metric")
     assert list(summary.index) == [*FIRST, "recall_20", *COUNTS]
     assert read_measures(outputs_of(new)[1], "recall_20")["recall_20"].tolist() == [1.0, 1.0, 0.0]
-    assert summary.loc["recall_20", "value"] == 0.5
+    assert summary.loc["recall_20", "value"] == pytest.approx(2 / 3)
     item = {"kind": "methods", "title": "x", "methods": ["m"], "baseline": "m", "beside": ["recall_20"]}
     assert item_of(item, "x").beside == ("recall_20",)
     assert label_of("recall_20") == "R@20"
