@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerodr.collections.audit import IdIndex, Listing, audit_split, check_count
+from zerodr.collections.audit import IdIndex, Listing, TextScan, audit_split, check_count
 from zerodr.collections.readers.base import Judgement
 from zerodr.config.registry import Content
 from zerodr.errors import CollectionError
@@ -53,6 +53,34 @@ def test_drop_missing_drops_documents_and_queries():
     result = audit([("q1", "d1", 1), ("q1", "gone", 1), ("nobody", "d1", 1)], drop=True)
     assert [(row.query, row.document) for row in result.judgements] == [("q1", "d1")]
     assert result.facts["dropped"] == 2
+
+
+def test_queries_that_lose_every_positive_judgement_are_counted():
+    result = audit([("q1", "d1", 1), ("q2", "gone", 1), ("q2", "d2", 0)], drop=True)
+    assert result.facts["lost_queries"] == 1 and result.facts["queries"] == 2
+    assert "lost_queries" not in audit([("q1", "d1", 1), ("q2", "d2", 0)], drop=True).facts
+
+
+def test_a_split_without_a_positive_judgement_is_refused():
+    with pytest.raises(CollectionError, match="x/test: none of its 2 judgements has a grade above 0"):
+        audit([("q1", "d1", 0), ("q2", "d1", -1)])
+    dropped = "none of its 1 judgements has a grade above 0.* .1 with one name absent documents or queries"
+    with pytest.raises(CollectionError, match=dropped):
+        audit([("q1", "gone", 1), ("q1", "d1", 0)], drop=True)
+    with pytest.raises(CollectionError, match="holds no judgement but 1 of absent documents or queries"):
+        audit([("q1", "gone", 1)], drop=True)
+
+
+def test_equal_texts_and_queries_that_are_documents_are_counted():
+    scan = TextScan({"a": "One text ", "b": "two", "c": "three", "q": "THREE"})
+    rows = ["a||one text", "x||one text", "b|two|", "c|t|other", "d||three", "e||", "f||"]
+    for row in rows:
+        scan.add(*row.split("|"))
+    judged = [Judgement(query, "x", 1, "f", 1) for query in "abcq"]
+    counts = {"identical_documents": 2, "copied_queries": 2, "equal_documents": 2}
+    assert scan.facts(judged) == counts | {"equal_judged": 1, "judged_documents": 1}
+    assert scan.facts(judged[1:2])["identical_documents"] == 1
+    assert TextScan({}).facts(judged) == {}
 
 
 def test_unknown_query():

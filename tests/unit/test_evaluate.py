@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from zerodr.config.measures import FIRST, MEASURES, Measure, label_of
 from zerodr.config.papers import item_of
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, ProtocolError
 from zerodr.evaluation.evaluate import COUNTS, IDENTITY, evaluate_run, read_measures
+from zerodr.evaluation.findings import WORDS, read_findings
 
 QRELS = [("q1", "a", 2), ("q1", "b", 0), ("q2", "b", 1), ("q3", "a", -1), ("q4", "q4", 1), ("gone", "a", 1)]
 RUN = [("q1", "a", 2.0), ("q1", "c", 1.0), ("q2", "c", 3.0), ("q2", "b", 2.5), ("q3", "a", 1.0)]
@@ -61,13 +63,13 @@ def test_summary_and_per_query_identify_themselves_and_agree(tmp_path):
     by_query = pq.read_table(per_query_path).to_pandas()
     assert list(summary.index) == [*FIRST, *COUNTS]
     assert list(by_query.columns) == [*IDENTITY, "query", "results", "positives", *FIRST]
-    assert by_query["query"].tolist() == ["q1", "q2", "q3", "q4"]
-    assert by_query["results"].tolist() == [2, 2, 1, 0]
+    assert by_query["query"].tolist() == ["q1", "q2", "q4"]
+    assert by_query["results"].tolist() == [2, 2, 0]
     for name in FIRST:
         assert summary.loc[name, "value"] == pytest.approx(by_query[name].mean(), abs=5e-7)
         assert summary.loc[name, "low"] <= summary.loc[name, "value"] + 1e-6
         assert summary.loc[name, "high"] >= summary.loc[name, "value"] - 1e-6
-    assert summary.loc["ndcg_cut_10", "value"] == pytest.approx((1 + 1 / np.log2(3)) / 4, abs=1e-6)
+    assert summary.loc["ndcg_cut_10", "value"] == pytest.approx((1 + 1 / np.log2(3)) / 3, abs=1e-6)
     for frame in (summary, by_query):
         assert frame[IDENTITY].drop_duplicates().to_numpy().tolist() == [["m", "toy", "test", "standard", 10, False]]
 
@@ -76,8 +78,30 @@ def test_counts_of_special_queries(tmp_path):
     stage = stage_of(tmp_path, RUN)
     evaluate_run(stage)
     summary = pd.read_csv(outputs_of(stage)[0], sep="\t").set_index("metric")
-    assert summary.loc[COUNTS, "value"].tolist() == [4, 1, 1, 1]
-    assert (summary["queries"] == 4).all()
+    assert summary.loc[COUNTS, "value"].tolist() == [3, 1, 1, 1]
+    assert (summary["queries"] == 3).all()
+
+
+def test_findings_of_the_audits_are_rows_of_the_summary(tmp_path):
+    stage = stage_of(tmp_path, RUN)
+    split = {"queries": 5, "judgements": 6, "dropped": 4, "lost_queries": 2, "queries_with_positive": 3}
+    split |= {"repeated": 3, "conflicting": 1, "identical_documents": 2, "equal_documents": 4}
+    (tmp_path / "toy/audit.json").write_text(json.dumps({"documents": 9, "empty_documents": {"count": 1}}))
+    (tmp_path / "toy/judgements").mkdir()
+    (tmp_path / "toy/judgements/audit.json").write_text(json.dumps({"splits": {"test": split}}))
+    evaluate_run(stage)
+    rows = pd.read_csv(outputs_of(stage)[0], sep="\t").set_index("metric").loc[list(WORDS)[:5]]
+    assert rows["value"].tolist() == [4, 2, 1, 2, 1] and rows["queries"].tolist() == [10, 5, 13, 13, 9]
+    findings = read_findings(tmp_path / "toy", "test", exclude_self=False)
+    assert findings["n_identical_documents"] == (2, 5) and findings["n_equal_documents"] == (4, 9)
+    assert "n_identical_documents" not in read_findings(tmp_path / "toy", "test", exclude_self=True)
+
+
+def test_queries_without_a_positive_alone_are_refused(tmp_path):
+    stage = stage_of(tmp_path, RUN)
+    (tmp_path / "toy/qrels.test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\ta\t0\n")
+    with pytest.raises(CollectionError, match="none of 1 judged queries has a document with a grade above 0"):
+        evaluate_run(Stage(dataclasses.replace(stage.spec, params=PARAMS | {"every_query": True}), tmp_path))
 
 
 def test_doubts_about_an_imported_file_are_rows_after_the_counts(tmp_path):
@@ -176,8 +200,8 @@ def test_an_added_measure_is_computed_after_the_others_and_shown(tmp_path, monke
     evaluate_run(new)
     summary = pd.read_csv(outputs_of(new)[0], sep="\t").set_index("metric")
     assert list(summary.index) == [*FIRST, "recall_20", *COUNTS]
-    assert read_measures(outputs_of(new)[1], "recall_20")["recall_20"].tolist() == [1.0, 1.0, 0.0, 0.0]
-    assert summary.loc["recall_20", "value"] == 0.5
+    assert read_measures(outputs_of(new)[1], "recall_20")["recall_20"].tolist() == [1.0, 1.0, 0.0]
+    assert summary.loc["recall_20", "value"] == pytest.approx(2 / 3)
     item = {"kind": "methods", "title": "x", "methods": ["m"], "baseline": "m", "beside": ["recall_20"]}
     assert item_of(item, "x").beside == ("recall_20",)
     assert label_of("recall_20") == "R@20"

@@ -93,7 +93,7 @@ def test_one_method_one_collection_one_query(tmp_path):
     given = params(bootstrap_samples=5, methods=params()["methods"][:1], collections=params()["collections"][:1])
     one = validate(FigureSettings, given, "figure")
     points = intervals(frame, one, 0)
-    assert points[["low", "value", "high"]].to_numpy().tolist() == [[1.0, 1.0, 1.0]]
+    assert points[["low", "value", "high"]].to_numpy().tolist() == [[0.0, 1.0, 1.0]]
     assert draw(points, one).axes
 
 

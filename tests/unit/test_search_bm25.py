@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lexical_helpers import ASKED, FOX, from_mirror, run_index, run_search, write_collection
 
 from zerodr.artifacts.record import artifact_digest, read_record
-from zerodr.artifacts.trec import read_run
+from zerodr.artifacts.trec import read_run, total_order
 from zerodr.collections.access import read_qrels
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
 from zerodr.lexical.folder import lower_ties, ordered_documents, read_ids
@@ -46,6 +46,20 @@ def test_own_document_is_left_out_and_depth_is_kept(here, backend):
     own = run[run["query"] == "d3"]
     assert own["document"].tolist() == ["d4", "d2"]
     assert run.groupby("query").size().max() == 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ties_may_have_the_order_of_all_other_methods(here, backend):
+    lowered, plain = (read_run(run_search(backend, ties=ties)) for ties in ("as_anserini", "as_trec_eval"))
+    tied = [sorted(run[run["query"] == "q1"]["document"].tolist()) for run in (lowered, plain)]
+    assert tied[0] == tied[1]
+    same = plain.merge(plain, on=["query", "score"])
+    same = same[same["document_x"] != same["document_y"]]
+    assert len(same) and plain.equals(total_order(plain))
+    low, high = sorted(same.iloc[0][["document_x", "document_y"]])
+    query = same.iloc[0]["query"]
+    order = [run[run["query"] == query]["document"].tolist() for run in (lowered, plain)]
+    assert order[0].index(low) < order[0].index(high) and order[1].index(high) < order[1].index(low)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

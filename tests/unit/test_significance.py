@@ -12,10 +12,14 @@ from scipy import stats
 
 from zerodr.evaluation.significance import (
     BLOCK,
-    bootstrap_interval,
+    DECIDING,
+    FEW,
     bootstrap_means,
+    drawn_means,
     effect_size,
+    few_queries,
     holm,
+    mean_interval,
     paired_tests,
     randomization_test,
     t_test,
@@ -31,7 +35,8 @@ def test_t_test_equals_scipy():
 
 def test_t_test_of_degenerate_differences():
     differences = np.column_stack([np.zeros(4), np.full(4, 0.3), np.full(4, -0.3)])
-    assert t_test(differences).tolist() == [1.0, 0.0, 0.0]
+    assert t_test(differences).tolist() == [1.0, 0.125, 0.125]
+    assert t_test(np.full((300, 1), 0.3)).tolist() == [2.0**-299]
     assert t_test(np.array([[0.5]])).tolist() == [1.0]
 
 
@@ -66,9 +71,9 @@ def test_randomization_is_symmetric():
     assert randomization_test(differences, 500, 1) == randomization_test(-differences, 500, 1)
 
 
-def test_bootstrap_interval_has_the_normal_width_for_many_queries():
+def test_an_interval_has_the_normal_width_for_many_queries():
     values = np.random.default_rng(3).normal(0.5, 0.2, (2000, 1))
-    low, high = bootstrap_interval(values, 2000, 11)
+    low, high = mean_interval(values, 2000, 11, 0.0)
     width = 2 * 1.96 * values.std() / np.sqrt(2000)
     assert high[0] - low[0] == pytest.approx(width, rel=0.08)
     assert low[0] < values.mean() < high[0]
@@ -82,9 +87,55 @@ def test_bootstrap_is_seeded_and_pairs_its_columns():
     np.testing.assert_array_equal(means, bootstrap_means(both, 300, 9))
 
 
-def test_bootstrap_of_one_query_is_its_value():
-    low, high = bootstrap_interval(np.array([[0.25, 1.0]]), 10, 0)
-    assert low.tolist() == high.tolist() == [0.25, 1.0]
+LAWS = {  # differences of two methods of which neither is better: (queries, trials)
+    "normal": lambda rng, shape: rng.normal(0, 0.2, shape),
+    "mostly equal": lambda rng, shape: _signed(rng, shape, rng.choice([0, 0, 0, 0.37, 0.63, 1], shape)),
+    "of one size": lambda rng, shape: _signed(rng, shape, 0.5),
+    "a few large": lambda rng, shape: _signed(rng, shape, rng.random(shape) ** 4),
+}
+
+
+def _signed(rng, shape, sizes):
+    return rng.choice([-1, 1], shape) * sizes
+
+
+@pytest.mark.parametrize("queries", [2, 3, 4, 5, 6, 7, 8, 9, 11, 14, 15, 24, 39, 60])
+@pytest.mark.parametrize("law", LAWS)
+def test_a_mark_is_wrong_in_one_of_twenty_at_most_whatever_the_number_of_queries(law, queries):
+    trials = 800
+    differences = LAWS[law](np.random.default_rng([queries, 3]), (queries, trials))
+    noise = 3 * np.sqrt(0.05 * 0.95 / trials)
+    assert (t_test(differences) < 0.05).mean() <= 0.05 + noise
+    if queries < DECIDING:
+        assert (t_test(differences) > 0.05).all()
+    if queries < FEW:
+        low, high = mean_interval(differences, 1000, 1, -1.0)
+        assert ((low > 0) | (high < 0)).mean() <= 0.05 + noise
+
+
+def test_an_interval_of_few_queries_has_a_width():
+    same = np.full((5, 1), 0.4)
+    low, high = mean_interval(same, 100, 0, 0.0)
+    assert (low[0], high[0]) == (0.0, 1.0)
+    assert (drawn_means(same, 100, 0, 0.0).min(), drawn_means(same, 100, 0, 0.0).max()) == (0.0, 1.0)
+    absent = np.column_stack([np.full(5, 0.4), np.full(5, np.nan)])
+    assert np.isnan(mean_interval(absent, 100, 0, 0.0)).any(axis=0).tolist() == [False, True]
+    six = np.array([[0.1], [0.2], [0.3], [0.4], [0.5], [0.6]])
+    assert np.ravel(mean_interval(six, 100, 0, 0.0)).tolist() == pytest.approx([0.1, 0.6])
+
+
+def test_intervals_of_many_queries_are_those_of_the_bootstrap():
+    values = np.random.default_rng(6).random((FEW, 2))
+    low, high = mean_interval(values, 500, 4, 0.0)
+    expected = np.quantile(bootstrap_means(values, 500, 4), [0.025, 0.975], axis=0)
+    np.testing.assert_allclose([low, high], expected, rtol=1e-12)
+    np.testing.assert_array_equal(drawn_means(values, 500, 4, 0.0), bootstrap_means(values, 500, 4))
+
+
+def test_a_table_says_when_its_tests_have_few_queries():
+    assert few_queries([300, FEW]) == []
+    (some,), (none,) = few_queries([300, 12]), few_queries([5])
+    assert "fewer than 40 queries" in some and "decide nothing" not in some and "fewer than 6 decide nothing" in none
 
 
 def test_holm_by_hand():

@@ -19,7 +19,7 @@ from zerodr.evaluation.numbers import p_value
 from zerodr.reporting import render
 from zerodr.reporting.grid import TableSettings, check_summaries, fill, read_summaries
 from zerodr.reporting.render import method_remarks
-from zerodr.reporting.table import build_table, footnotes
+from zerodr.reporting.table import build_table, footnotes, protocol_card
 
 VALUES = {
     "bm25": {"alpha": 0.5, "beta": 0.25, "part": 0.9, "dup-a": 0.2, "dup-b": 0.4},
@@ -192,6 +192,25 @@ def test_doubts_about_imported_runs_are_footnotes(summaries):
         f"{where}: scores contradict the ranks in 12 of 20 queries, and scores decide: distances need a minus",
         f"{where}: all scores are equal in 3 of 20 queries, so that document ids decide their order",
     ]
+
+
+def test_findings_of_the_audits_are_notes_with_both_counts(summaries):
+    frame, settings = read_summaries(summaries), settings_of()
+    some = frame[(frame["metric"] == "n_queries") & (frame["collection"] == "alpha")]
+    more = [some.assign(metric=name, value=9, queries=12) for name in ("n_dropped_judgements", "n_equal_documents")]
+    empty = frame["metric"].eq("n_without_positives") & frame["collection"].eq("alpha")
+    frame = pd.concat([frame.assign(value=frame["value"].mask(empty, 9)), *more])
+    notes = footnotes(frame, fill(frame, settings), settings)
+    assert "judgements of absent documents or queries, which are dropped: alpha 9 of 12" in notes
+    assert "documents whose text another one has too, so that ids decide their order: alpha 9 of 12" in notes
+    assert "judged queries without a positive judgement, which are left out: alpha 9 of 39" in notes
+
+
+def test_the_note_on_ties_is_true_of_bm25(summaries):
+    settings = settings_of()
+    assert "BM25, as Anserini: document id ascending" in protocol_card(settings)[1]
+    own = [row.model_copy(update={"kind": "own"}) for row in settings.collections]
+    assert protocol_card(settings.model_copy(update={"collections": tuple(own)}))[1].endswith("document id descending")
 
 
 def test_licences_are_told_once_each(summaries):

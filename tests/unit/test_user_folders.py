@@ -17,6 +17,7 @@ from zerodr.config.load import load_bench
 from zerodr.config.registry import EVERY
 from zerodr.config.user_folders import SECTIONS
 from zerodr.errors import CollectionError, ConfigError
+from zerodr.evaluation.findings import read_findings
 from zerodr.operations.folders import FINDINGS, examine, notices
 from zerodr.plan import Plan, paths
 from zerodr.plan.collections import section_files
@@ -158,6 +159,23 @@ def test_judgements_of_absent_documents_can_be_dropped(notes):
     assert not made.bench.faults and len(read_qrels(normalize(made), "test")) == 1
 
 
+def test_queries_that_are_documents_are_counted_and_can_be_left_out(notes):
+    (notes / "queries.jsonl").write_text('{"_id": "1", "text": "a pie"}\n{"_id": "q2", "text": "A car"}\n')
+    (notes / "corpus.jsonl").write_text(
+        '{"_id": "1", "text": "a pie"}\n{"_id": "2", "text": "a car"}\n{"_id": "3", "text": "a car"}\n'
+    )
+    (notes / "qrels/test.tsv").write_text("1\t2\t1\nq2\t2\t1\n")
+    findings = read_findings(normalize(plan(notes)), "test", exclude_self=False)
+    assert findings["n_identical_documents"] == (1, 2) and findings["n_copied_queries"] == (1, 2)
+    assert findings["n_equal_documents"] == (2, 3) and findings["n_equal_judged"] == (1, 1)
+    wildcards = SimpleNamespace(model="bm25-flat+bm25s", collection="notes", protocol="standard")
+    chosen = plan(notes, byo_exclude_self=True, held_out=2)
+    ranked = json.loads(chosen.settings("search_bm25")(wildcards))["settings"]
+    assert ranked["exclude_self"] and ranked["ties"] == "as_trec_eval"
+    assert not chosen.bench.collections["notes.proxy"].exclude_self
+    assert not plan(notes).bench.collections["notes"].exclude_self
+
+
 def test_a_folder_without_queries_cannot_be_searched(notes):
     for path in (notes / "queries.jsonl", notes / "qrels/test.tsv"):
         path.unlink()
@@ -227,8 +245,8 @@ def test_counts_and_times_are_no_grades(notes, grade):
 
 @pytest.mark.parametrize(("grade", "read"), [("1000", 1000), ("-1000", -1000), ("007", 7), ("2.0", 2), ("+1", 1)])
 def test_grades_up_to_a_thousand_stay(notes, grade, read):
-    (notes / "qrels/test.tsv").write_text(f"q1\t1\t{grade}\n")
-    assert read_qrels(normalize(plan(notes)), "test")["grade"].tolist() == [read]
+    (notes / "qrels/test.tsv").write_text(f"q1\t1\t{grade}\nq2\t1\t1\n")
+    assert read_qrels(normalize(plan(notes)), "test")["grade"].tolist() == [read, 1]
 
 
 @pytest.mark.parametrize("key", ["mail\\n0", "a\\tb", "a\\rb"])

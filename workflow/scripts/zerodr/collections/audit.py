@@ -10,7 +10,7 @@ import re
 import unicodedata
 from array import array
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,6 +104,60 @@ class Listing:
         return {"count": self.count, "first": self.first}
 
 
+class TextScan:
+    """Find texts that occur more than once: of documents, and of queries that are documents themselves.
+
+    It holds 16 bytes a document: the hashes of its id and of its text.
+
+    Args:
+        queries: their texts by id.
+    """
+
+    def __init__(self, queries: dict[str, str]) -> None:
+        self._queries = {key: fold(text) for key, text in queries.items()}
+        self._asked = set(self._queries.values()) - {""}
+        self._ids, self._texts = array("q"), array("q")
+        self._copied: set[str] = set()
+        self._identical: set[str] = set()
+
+    def add(self, key: str, title: str, text: str) -> None:
+        """Add a document."""
+        whole = f"{title} {text}".strip()
+        if not whole:
+            return
+        self._ids.append(hash(key))
+        self._texts.append(hash(whole))
+        if self._asked:
+            folded = {fold(text), fold(whole)}
+            if self._queries.get(key) in folded:
+                self._identical.add(key)
+            else:
+                self._copied |= folded & self._asked
+
+    def facts(self, judgements: Sequence[Judgement]) -> dict[str, int]:
+        """Count what the judgements of a split meet; counts of 0 are absent."""
+        queries, judged = {row.query for row in judgements}, {row.document for row in judgements}
+        identical = queries & self._identical
+        copied = {key for key in queries - identical if self._queries.get(key) in self._copied}
+        equal = self._equal()
+        counts = {"identical_documents": len(identical), "copied_queries": len(copied), "equal_documents": len(equal)}
+        if len(equal):
+            hashes = np.fromiter(map(hash, judged), np.int64, len(judged))
+            counts |= {"equal_judged": int(np.isin(hashes, equal).sum()), "judged_documents": len(judged)}
+        return {name: count for name, count in counts.items() if count}
+
+    def _equal(self) -> np.ndarray:
+        """Return the hashes of the ids of documents whose text another one has."""
+        texts = np.frombuffer(self._texts, np.int64)
+        _, group, sizes = np.unique(texts, return_inverse=True, return_counts=True)
+        return np.frombuffer(self._ids, np.int64)[sizes[group] > 1]
+
+
+def fold(text: str) -> str:
+    """Remove what does not matter when texts are compared: blanks at the ends, capital letters."""
+    return text.strip().casefold()
+
+
 def check_count(where: str, what: str, expected: int | None, count: int) -> None:
     """Raise a CollectionError when `expected` is given and differs."""
     if expected is not None and expected != count:
@@ -120,7 +174,12 @@ class SplitAudit:
 
 
 def audit_split(
-    split: str, rows: Iterable[Judgement], documents: IdIndex, texts: dict[str, str], expected: Content
+    split: str,
+    rows: Iterable[Judgement],
+    documents: IdIndex,
+    texts: dict[str, str],
+    expected: Content,
+    scan: TextScan | None = None,
 ) -> SplitAudit:
     """Check the judgements of one split.
 
@@ -132,10 +191,11 @@ def audit_split(
         documents: ids of the corpus.
         texts: query texts by id.
         expected: the registry row.
+        scan: of the documents, whose counts are added.
 
     Raises:
         CollectionError: absent documents beyond `known_gaps` or unknown queries (unless `drop_missing`), a judged query
-            without text, no judgement at all, or another number of queries with a positive than promised.
+            without text, no judgement with a grade above 0, or another number of queries with a positive than promised.
     """
     where = f"{expected.name}/{split}"
     pairs: dict[tuple[str, str], Judgement] = {}
@@ -161,11 +221,15 @@ def audit_split(
     else:
         _refuse_missing(where, missing, unknown, expected.known_gaps)
     if not judgements:
-        raise CollectionError(where, "holds no judgement", "remove the split or correct its file")
+        problem = f"holds no judgement{f' but {len(pairs)} of absent documents or queries' if pairs else ''}"
+        raise CollectionError(where, problem, "remove the split or correct its file")
     if empty := next((row for row in judgements if not texts[row.query].strip()), None):
         problem = f"judged query {empty.query!r} ({empty.file}:{empty.line}) has an empty text"
         raise CollectionError(where, problem, "add its text")
     positive = {row.query for row in judgements if row.grade > 0}
+    if not positive:
+        _refuse_no_positive(where, pairs.values(), judgements)
+    lost = len({row.query for row in pairs.values() if row.grade > 0} - positive)
     check_count(where, "queries with a positive", expected.splits.get(split), len(positive))
     grades = Counter(row.grade for row in judgements)
     facts = {
@@ -180,6 +244,8 @@ def audit_split(
         "unknown_queries": {"count": len(unknown), "first": list(unknown)[:LISTED]},
         "dropped": len(pairs) - len(judgements),
     }
+    facts |= {"lost_queries": lost} if lost else {}
+    facts |= scan.facts(judgements) if scan else {}
     return SplitAudit(judgements, facts)
 
 
@@ -199,6 +265,13 @@ def _refuse_changed(where: str, noun: str, absent: dict[str, Judgement], known: 
         location = f"{absent[key].file}:{absent[key].line}"
         problem = f"{len(changed)} {noun} ids are nearly known ones: {key!r} at {location}, expected {near!r}"
         raise CollectionError(where, problem, "write ids as they were: a spreadsheet drops leading zeros")
+
+
+def _refuse_no_positive(where: str, stated: Iterable[Judgement], judgements: Sequence[Judgement]) -> None:
+    dropped = sum(row.grade > 0 for row in stated)
+    problem = f"none of its {len(judgements)} judgements has a grade above 0, so that nothing can be measured"
+    problem += f" ({dropped} with one name absent documents or queries, and are dropped)" if dropped else ""
+    raise CollectionError(where, problem, "grade relevant documents 1 or more, or remove the split's file")
 
 
 def _first_unknown(rows: Iterable[Judgement], column: str, known: Container[str]) -> dict[str, Judgement]:

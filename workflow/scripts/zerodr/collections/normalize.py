@@ -18,7 +18,7 @@ from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, ROW_GROUP, write_qrels
 from zerodr.collections.archives import find, open_archive
-from zerodr.collections.audit import IdIndex, Listing, audit_split, check_count
+from zerodr.collections.audit import IdIndex, Listing, TextScan, audit_split, check_count, fold
 from zerodr.collections.readers import Reader, open_reader
 from zerodr.collections.readers.base import Document, Query, bad_line
 from zerodr.config.base import validate
@@ -68,10 +68,13 @@ def write_collection(reader: Reader, settings: NormalizeSettings, folder: Path) 
     corpus_only = settings.kind == "memory"
     queries = iter(()) if corpus_only else reader.queries()
     texts, query_facts = write_queries(queries, folder / "queries.parquet", settings)
-    documents, facts = write_corpus(_chosen_documents(reader, settings), texts, folder / "corpus.parquet", settings)
+    scan = None if corpus_only else TextScan(texts)
+    documents, facts = write_corpus(
+        _chosen_documents(reader, settings), texts, folder / "corpus.parquet", settings, scan
+    )
     facts |= query_facts | {"collection": settings.name, "kind": settings.kind, "format": settings.format, "splits": {}}
     for split in [] if corpus_only else _splits(reader, settings):
-        facts["splits"][split] = write_split(reader, split, folder, documents, texts, settings)
+        facts["splits"][split] = write_split(reader, split, folder, documents, texts, settings, scan)
     if not corpus_only:
         facts |= _write_extras(reader, folder)
     if not settings.pinned:
@@ -84,10 +87,16 @@ def write_collection(reader: Reader, settings: NormalizeSettings, folder: Path) 
 
 
 def write_split(
-    reader: Reader, split: str, folder: Path, documents: IdIndex, texts: dict[str, str], expected: Content
+    reader: Reader,
+    split: str,
+    folder: Path,
+    documents: IdIndex,
+    texts: dict[str, str],
+    expected: Content,
+    scan: TextScan | None = None,
 ) -> dict[str, Any]:
     """Write the judgements of a split to `qrels.<split>.tsv`; return their counts."""
-    audit = audit_split(split, reader.judgements(split), documents, texts, expected)
+    audit = audit_split(split, reader.judgements(split), documents, texts, expected, scan)
     write_qrels(folder, split, ((row.query, row.document, row.grade) for row in audit.judgements))
     return audit.facts
 
@@ -136,11 +145,11 @@ def write_queries(rows: Iterable[Query], path: Path, expected: Content) -> tuple
 
 
 def write_corpus(
-    rows: Iterable[Document], texts: dict[str, str], path: Path, expected: Content
+    rows: Iterable[Document], texts: dict[str, str], path: Path, expected: Content, scan: TextScan | None = None
 ) -> tuple[IdIndex, dict[str, Any]]:
-    """Write the corpus; return its ids, and counts."""
+    """Write the corpus; return its ids, and counts. The rows are added to `scan`."""
     ids, empty, untitled = IdIndex(), Listing(), 0
-    query_texts = {text.strip().casefold() for text in texts.values()} - {""}
+    query_texts = set(map(fold, texts.values())) - {""}
     query_ids, copied = 0, set()
     progress = Progress(f"normalize {expected.name}", expected.documents or 0, "documents")
 
@@ -151,9 +160,11 @@ def write_corpus(
             untitled += not row.title
             if not (row.text.strip() or row.title.strip()):
                 empty.add(row.id)
+            if scan:
+                scan.add(row.id, row.title, row.text)
             if texts:
                 query_ids += row.id in texts
-                folded = row.text.strip().casefold()
+                folded = fold(row.text)
                 if folded in query_texts:
                     copied.add(folded)
             yield row
@@ -165,7 +176,7 @@ def write_corpus(
         raise CollectionError(expected.name, "has an empty corpus, expected at least one document", "add documents")
     _refuse_duplicates(ids, path)
     check_count(expected.name, "documents", expected.documents, len(ids))
-    copies = sum(text.strip().casefold() in copied for text in texts.values())
+    copies = sum(fold(text) in copied for text in texts.values())
     return ids, {
         "documents": len(ids),
         "empty_documents": empty.plain(),

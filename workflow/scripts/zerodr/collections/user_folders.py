@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import corpus_ids, read_queries
+from zerodr.collections.access import read_corpus, read_queries
 from zerodr.collections.archives import FolderArchive
-from zerodr.collections.audit import IdIndex, Listing
+from zerodr.collections.audit import IdIndex, Listing, TextScan
 from zerodr.collections.normalize import write_corpus, write_queries, write_split
 from zerodr.collections.readers.base import Document, Query
 from zerodr.collections.readers.folder import FolderReader
@@ -143,12 +143,15 @@ def composed(rows: Iterable[Row], changed: Listing) -> Iterator[Row]:
 
 def _write_judgements(reader: FolderReader, target: Path, collection: Path, expected: Content) -> dict[str, Any]:
     documents, asked = IdIndex(), read_queries(collection)
-    for key in corpus_ids(collection):
-        documents.add(key.as_py(), "corpus", 0)
     texts = dict(zip(asked["id"].to_pylist(), asked["text"].to_pylist(), strict=True))
+    scan = TextScan(texts)
+    for batch in read_corpus(collection):
+        for row in batch.to_pylist():
+            documents.add(row["id"], "corpus", 0)
+            scan.add(row["id"], row["title"] or "", row["text"] or "")
     if not texts:
         raise CollectionError(expected.name, "holds judgements, but no queries", f"add queries.{SHORT}")
-    return {split: write_split(reader, split, target, documents, texts, expected) for split in reader.splits()}
+    return {split: write_split(reader, split, target, documents, texts, expected, scan) for split in reader.splits()}
 
 
 def guess_language(folder: UserFolder) -> str:

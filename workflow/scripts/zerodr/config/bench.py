@@ -77,11 +77,16 @@ class Bench:
         return {name: f"{f.fault[0]}: {f.fault[1]}" for name, f in self.folders.items() if f.fault}
 
     @property
-    def selection(self) -> str:
-        """Name of the table's collections in paths: `all` (the scale's own), or those that the configuration names."""
+    def selected(self) -> list[str]:
+        """Names of the table's collections in paths: `all` (the scale's own), or those that the configuration names."""
         chosen = sorted(set(self.config.collections or ["all"]))
         users = [row.name for row in self.collections.values() if row.kind == "own" and row.evaluation_split]
-        names = [*chosen, *(name for name in users if name not in chosen)]
+        return [*chosen, *(name for name in users if name not in chosen)]
+
+    @property
+    def selection(self) -> str:
+        """The selected names, joined by `+`; a long name ends with its digest."""
+        names = self.selected
         name = "+".join(names)
         if len(name) <= LONGEST_SELECTION:
             return name

@@ -107,6 +107,9 @@ class Config(Settings):
     """Language of your own folders, one of LANGUAGES. None: guessed from the script of their documents."""
     byo_drop_missing: bool = False
     """In your own folders, drop judgements of absent documents and queries instead of refusing the folder."""
+    byo_exclude_self: bool = False
+    """In your own folders, leave the document with the query's own id out of its ranking: queries that are documents
+    would find themselves."""
     candidates: tuple[str, ...] = ()
     """Methods that `zerodr adapt` compares, those that learn nothing from your documents first."""
     start: OtherStart | None = None

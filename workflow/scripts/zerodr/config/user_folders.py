@@ -120,10 +120,17 @@ def read_folders(
     folders: Sequence[str],
     taken: dict[str, Collection],
     language: str | None,
-    drop_missing: bool,
+    switches: dict[str, bool],
     chosen: str | None = None,
 ) -> tuple[dict[str, Collection], dict[str, UserFolder]]:
     """Describe folders as collections, by name. Counts are unknown: no number is compared with a published one.
+
+    Args:
+        folders: their paths.
+        taken: the registry.
+        language: of the texts; None: guessed later.
+        switches: values of the rows, such as `drop_missing`.
+        chosen: name of the one folder; None: its own.
 
     Raises:
         ConfigError: a folder that is none, has no documents, or has a name that can't be used.
@@ -157,8 +164,7 @@ def read_folders(
             "evaluation_split": next((split for split in ("test", "dev", *splits) if split in splits), ""),
             "estimated_documents": documents,
             "language": language or "en",
-            "drop_missing": drop_missing,
-        }
+        } | switches
         rows[name] = validate(Collection, row, f"byo={folder}")
     return rows, folders_by_name
 
@@ -251,7 +257,13 @@ def with_proxies(rows: dict[str, Collection], count: int) -> dict[str, Collectio
         if row.kind == "own":
             proxy = name + ENDING
             added[name] = row.model_copy(update={"models_of": proxy})
-            held_out = {"kind": "proxy", "name": proxy, "label": f"{row.label} (proxy)", "held_out_of": name}
+            held_out = {
+                "kind": "proxy",
+                "exclude_self": False,
+                "name": proxy,
+                "label": f"{row.label} (proxy)",
+                "held_out_of": name,
+            }
             judged = {"splits": {SPLIT: None}, "evaluation_split": SPLIT, "queries": None, "archive": ""}
             added[proxy] = row.model_copy(update=held_out | judged)
     return added

@@ -3,10 +3,7 @@
 A kind of n queries has the weight n / (n + 40): the judgements of a folder, known titles, known sentences. Differences
 have intervals that hold for all comparisons of the table at once (Bonferroni).
 
-Intervals are quantiles of the means of random subsets of the queries (typical values, Hartigan 1969, JASA 64). With N
-subsets the truth lies below the k-th smallest mean with probability k / (N + 1), exactly, whatever n is, where queries
-deviate from it in both directions alike. A few queries have too few subsets for the tails: then the interval is the
-whole range of the measure, where resampling them would give an interval without width.
+Intervals are quantiles of the means of random subsets of the queries, see `significance`.
 """
 
 from __future__ import annotations
@@ -21,10 +18,9 @@ import pandas as pd
 from scipy import stats
 
 from zerodr.evaluation.numbers import interval, signed
+from zerodr.evaluation.significance import bounds, subset_means
 
-LEVEL, TINY = 0.95, 1e-9
-SUBSETS, BLOCK = 20_000, 256
-ENUMERATED = 14  # queries of which all subsets are taken: 16,383
+LEVEL = 0.95
 HALF = 40  # queries of a kind that has half the weight of one without end: differences of queries deviate by about .2,
 # those of kinds by about .03, and (.2 / .03) ** 2 is about 40
 ALL = "mean"
@@ -161,45 +157,7 @@ def _weight(kind: QueryKind) -> float:
 def _typical(kinds: Sequence[QueryKind], shares: Sequence[float], seed: int) -> np.ndarray:
     """Average random subsets of the queries of some kinds, of which each query counts with its kind's share: (N, M)."""
     queries = np.concatenate([kind.values.to_numpy() for kind in kinds])
-    weights = np.repeat(shares, [len(kind.values) for kind in kinds])
-    count = len(queries)
-    if count <= ENUMERATED:
-        chosen = (np.arange(1, 2**count)[:, None] >> np.arange(count)) & 1
-        return (chosen * weights) @ queries / (chosen @ weights)[:, None]
-    generator, means = np.random.default_rng(seed), np.empty((SUBSETS, queries.shape[1]))
-    for start in range(0, SUBSETS, BLOCK):
-        size = min(BLOCK, SUBSETS - start)
-        bits = np.frombuffer(generator.bytes(size * -(-count // 8)), np.uint8).reshape(size, -1)
-        chosen = np.unpackbits(bits, axis=1, count=count) * weights
-        means[start : start + size] = chosen @ queries / np.maximum(chosen.sum(axis=1), weights.min())[:, None]
-    return means
-
-
-def bounds(means: np.ndarray, tail: float, lowest: float) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the interval that typical values give a mean, with `tail` on each side.
-
-    Args:
-        means: of subsets, (N, M).
-        tail: probability that the truth lies below the interval, and above it.
-        lowest: least value that the mean can have; its largest is 1.
-
-    Returns:
-        lower and upper limits, (M,) each; the range of the mean where the subsets are too few for the tail.
-
-    >>> all_subsets_of = np.array([[0.1], [0.2], [0.15]])  # two queries: .1, .2, and their mean
-    >>> bounds(all_subsets_of, 0.025, -1.0)
-    (array([-1.]), array([1.]))
-    >>> bounds(all_subsets_of, 0.25, -1.0)
-    (array([0.1]), array([0.2]))
-    """
-    rank = tail * (len(means) + 1) + TINY
-    if len(means) == SUBSETS:  # drawn: two standard errors further out, so that drawing adds no error
-        rank -= 2 * math.sqrt(rank * (1 - tail))
-    rank = int(rank)
-    if rank < 1:
-        return np.full(means.shape[1], lowest), np.ones(means.shape[1])
-    ordered = np.sort(means, axis=0)
-    return ordered[rank - 1], ordered[-rank]
+    return subset_means(queries, np.repeat(shares, [len(kind.values) for kind in kinds]), seed)
 
 
 def decide(comparison: Comparison, adapted: Sequence[str], alone: Sequence[str]) -> Answer:

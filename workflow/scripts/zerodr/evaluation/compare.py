@@ -14,7 +14,7 @@ from zerodr.config.base import Settings, validate
 from zerodr.config.measures import FIRST
 from zerodr.errors import CollectionError, ProtocolError
 from zerodr.evaluation.numbers import tsv
-from zerodr.evaluation.significance import holm, paired_tests
+from zerodr.evaluation.significance import few_queries, holm, paired_tests
 
 METRIC = "ndcg_cut_10"
 CARD = ["split", "protocol", "depth", "exclude_self"]
@@ -111,6 +111,7 @@ def write_tests(path: Path, tests: pd.DataFrame, settings: CompareSettings) -> N
         f"{settings.samples} permutations, (1 + extreme) / (1 + permutations)",
         f"_holm: Holm's step-down correction over the {len(tests)} tests of this table",
         "effect: Cohen's d of paired differences; low, high: 95 % bootstrap interval of the difference over queries",
+        *few_queries(tests["queries"]),
     ]
     if settings.baseline not in settings.methods:
         notes.append(f"no test was made: the baseline {settings.baseline} is not among the table's methods")

@@ -1,5 +1,6 @@
 """Evaluate one run on one split: means with intervals, and every measure by query."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,11 @@ from zerodr.collections.access import read_qrels, split_queries
 from zerodr.collections.samples import RunSettings
 from zerodr.config.base import validate
 from zerodr.config.measures import FIRST, MEASURES
-from zerodr.errors import ArtifactError, ProtocolError, nearest
+from zerodr.errors import ArtifactError, CollectionError, ProtocolError, nearest
+from zerodr.evaluation.findings import read_findings
 from zerodr.evaluation.judged import JudgedRun, judge
 from zerodr.evaluation.metrics import measure
-from zerodr.evaluation.significance import bootstrap_interval
+from zerodr.evaluation.significance import mean_interval
 
 IDENTITY = ["model", "collection", "split", "protocol", "depth", "exclude_self"]
 COUNTS = ["n_queries", "n_without_results", "n_without_positives", "n_without_text"]
@@ -47,7 +49,13 @@ class EvaluateSettings(RunSettings):
 
 
 def evaluate_run(stage: Stage) -> None:
-    """Read inputs `run` and `collection`; write `summary` (tsv) and `per_query` (parquet)."""
+    """Read inputs `run` and `collection`; write `summary` (tsv) and `per_query` (parquet).
+
+    A query whose judgements are all 0 or below can tell no method from another, and is in no mean.
+
+    Raises:
+        CollectionError: no query has a positive judgement.
+    """
     settings = validate(EvaluateSettings, stage.params, stage.spec.rule)
     folder = stage.path("collection")
     run, qrels = read_run(stage.path("run")), read_qrels(folder, settings.split)
@@ -56,10 +64,15 @@ def evaluate_run(stage: Stage) -> None:
         run = run[run["query"].isin(queries)].reset_index(drop=True)
     check_protocol(run, settings)
     judged = judge(run, qrels, queries, settings.name)
-    by_query = measure(judged, [*FIRST, *settings.measures])
+    counted = judged.positives > 0
+    if not counted.any():
+        problem = f"none of {len(queries)} judged queries has a document with a grade above 0"
+        raise CollectionError(settings.name, problem, f"correct the judgements of split {settings.split}")
+    by_query = measure(judged, [*FIRST, *settings.measures])[counted]
     counts = count_queries(judged, int(qrels["query"].nunique()))
     doubts = doubts_of(stage.path("file"), queries) if "file" in stage.spec.inputs else {}
-    summary = summarize(by_query, counts, settings, stage.seed, doubts)
+    findings = read_findings(folder, settings.split, settings.exclude_self)
+    summary = summarize(by_query, counts, settings, stage.seed, {**doubts, **findings})
     summary.to_csv(stage.output("summary"), sep="\t", index=False, lineterminator="\n")
     write_per_query(stage.output("per_query"), by_query, judged, settings)
     for row in summary.itertuples():
@@ -85,10 +98,11 @@ def check_protocol(run: pd.DataFrame, settings: EvaluateSettings) -> None:
 
 def count_queries(judged: JudgedRun, judged_queries: int) -> dict[str, int]:
     """Count the queries that are averaged, and the special ones. `judged_queries` includes those without text."""
+    counted = judged.positives > 0
     return {
-        "n_queries": len(judged.queries),
-        "n_without_results": int((judged.results == 0).sum()),
-        "n_without_positives": int((judged.positives == 0).sum()),
+        "n_queries": int(counted.sum()),
+        "n_without_results": int(((judged.results == 0) & counted).sum()),
+        "n_without_positives": int((~counted).sum()),
         "n_without_text": judged_queries - len(judged.queries),
     }
 
@@ -104,30 +118,31 @@ def summarize(
     counts: dict[str, int],
     settings: EvaluateSettings,
     seed: int,
-    doubts: dict[str, Doubt] | None = None,
+    remarks: Mapping[str, tuple[int, int]],
 ) -> pd.DataFrame:
-    """Return columns IDENTITY, `metric`, `value`, `low`, `high` (95 % bootstrap interval over queries), `queries`.
+    """Return columns IDENTITY, `metric`, `value`, `low`, `high` (95 % interval over queries), `queries`.
 
-    A row a measure, then a row a count (no interval), then a row a doubt about an imported run, where there is one.
+    A row a measure, then a row a count (no interval), then a row a remark: cases, and as `queries` what they are among.
     """
     values = by_query.to_numpy()
-    low, high = bootstrap_interval(values, settings.bootstrap_samples, seed)
+    low, high = mean_interval(values, settings.bootstrap_samples, seed, 0.0)
     rows: list[tuple] = []
     for name, *numbers in zip(by_query, values.mean(axis=0), low, high, strict=True):
         rows.append((name, *(f"{number:.{DECIMALS}f}" for number in numbers), len(values)))
     rows += [(name, str(counts[name]), "", "", counts["n_queries"]) for name in COUNTS]
-    rows += [(name, str(doubt.queries), "", "", doubt.all_queries) for name, doubt in (doubts or {}).items()]
+    rows += [(name, str(cases), "", "", total) for name, (cases, total) in remarks.items()]
     frame = pd.DataFrame(rows, columns=["metric", "value", "low", "high", "queries"])
     identity = {name: getattr(settings, name) for name in IDENTITY}
     return pd.concat([pd.DataFrame([identity] * len(frame)), frame], axis=1)
 
 
 def write_per_query(path: Path, by_query: pd.DataFrame, judged: JudgedRun, settings: EvaluateSettings) -> None:
-    """Write columns IDENTITY, `query`, `results`, `positives` and a measure each (float64), a row a judged query."""
+    """Write columns IDENTITY, `query`, `results`, `positives` and a measure each (float64), a row a counted query."""
+    counted = judged.positives > 0
     columns = {name: pa.array([getattr(settings, name)] * len(by_query)) for name in IDENTITY}
-    columns["query"] = pa.array(judged.queries, pa.string())
-    columns["results"] = pa.array(judged.results.astype(np.int32))
-    columns["positives"] = pa.array(judged.positives.astype(np.int32))
+    columns["query"] = pa.array(judged.queries[counted], pa.string())
+    columns["results"] = pa.array(judged.results[counted].astype(np.int32))
+    columns["positives"] = pa.array(judged.positives[counted].astype(np.int32))
     columns |= {name: pa.array(by_query[name].to_numpy()) for name in by_query}
     pq.write_table(pa.table(columns), path)
 

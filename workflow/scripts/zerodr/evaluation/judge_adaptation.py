@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from zerodr.config.params import Candidate
 from zerodr.errors import CollectionError
 from zerodr.evaluation.adaptation import JUDGED, Comparison, QueryKind, agreement, decide, sentences
 from zerodr.evaluation.evaluate import read_measures
+from zerodr.evaluation.findings import WORDS, read_findings
 from zerodr.evaluation.judged import judge
 from zerodr.evaluation.metrics import measure
 from zerodr.evaluation.numbers import tsv
@@ -30,6 +31,7 @@ from zerodr.evaluation.numbers import tsv
 METRIC, JUDGED_METRIC, CUT = "ndcg_cut_10", "ndcg_cut_10_judged", 10
 PAIRS, SHOWN_LETTERS, EXAMPLES = 50, 600, 5
 SIDES = {"query": "query", "document": "corpus"}  # the word of a side in the names of columns
+Runs = dict[tuple[str, str], pd.DataFrame]  # by collection and method
 COLUMNS = ["grade", "query-id", "corpus-id", "query", "document", "ranks"]
 
 
@@ -100,6 +102,7 @@ def judge_adaptation(stage: Stage) -> None:
         words.append(f"The proxy alone says: {sentences(decide(by_proxy, adapted, alone), proxies, labels)[0]}")
         if (tau := agreement(comparison, by_proxy)) is not None:
             words.append(f"Kendall's tau of the candidates' orders by proxy and by judgements: {tau:.2f}.")
+    words += [sentence for row in settings.collections if not row.proxy for sentence in _findings(row, homes, runs)]
     sizes = {kind.name: len(kind.values) for kind in kinds if kind.decides}
     write_json(folder / "answer.json", answer.plain() | {"kinds": sizes, "sentences": words})
     for line in table.itertuples():
@@ -110,6 +113,16 @@ def judge_adaptation(stage: Stage) -> None:
 def _cells(settings: JudgeSettings) -> list[tuple[str, str]]:
     """Collection and method of each run, in the order of the inputs."""
     return [(row.name, method.name) for row in settings.collections for method in settings.methods]
+
+
+def _findings(
+    row: JudgedCollection, homes: dict[str, Path], runs: dict[tuple[str, str], pd.DataFrame]
+) -> Iterator[str]:
+    """Say what the audit of a collection found that changes its measures."""
+    run = next(run for (collection, _), run in runs.items() if collection == row.name)
+    alone = not (run["query"] == run["document"]).any()
+    for name, finding in read_findings(homes[row.name], row.split, exclude_self=alone).items():
+        yield f"{row.name}, {WORDS[name]}: {finding.cases} of {finding.total}."
 
 
 def _folder(manifest: Path) -> Path:
@@ -148,7 +161,7 @@ def measured(run: pd.DataFrame, home: Path, split: str, grades: pd.DataFrame) ->
     """Measure a run with the judgements of a split and a person's grades, which replace them."""
     texts = split_queries(home, "")["id"]
     both = pd.concat([grades, read_qrels(home, split)]).drop_duplicates(["query", "document"])
-    queries = texts[texts.isin(set(both["query"]))].tolist()
+    queries = texts[texts.isin(set(both.loc[both["grade"] > 0, "query"]))].tolist()
     ranked = run[run["query"].isin(queries)].reset_index(drop=True)
     return measure(judge(ranked, both, queries), [METRIC])[METRIC]
 

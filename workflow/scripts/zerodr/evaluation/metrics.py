@@ -7,8 +7,8 @@ Names follow trec_eval, which computes its measures itself (pytrec_eval); the ot
 * `hole_pair_k`: MoDIR, Table 1: share of the query-document pairs at the first k ranks that have no judgement.
 * `hole_corpus_k`: BEIR: share of the first k ranks with a document that no query of the split has judged.
 
-Averages are over judged queries. A judged query without results scores 0; so does one without a positive
-judgement, as in `trec_eval -c`. Negative labels are judgements and mean not relevant. Gains are the grades themselves.
+A judged query without results scores 0, as in `trec_eval -c`; so does one without a positive judgement, which the means
+leave out (`evaluate_run`). Negative labels are judgements and mean not relevant. Gains are the grades themselves.
 """
 
 from collections.abc import Iterable

@@ -1,5 +1,14 @@
-"""Compute intervals and paired tests over queries: pure functions of arrays, random choices from a given seed."""
+"""Compute intervals and paired tests over queries: pure functions of arrays, random choices from a given seed.
 
+Resampling a few queries gives intervals that are too narrow. Fewer than FEW queries have quantiles of the means of
+random subsets instead (typical values, Hartigan 1969, JASA 64). With N subsets the truth lies below the k-th smallest
+mean with probability k / (N + 1), exactly, whatever the number of queries is, where queries deviate from it in both
+directions alike. Fewer than DECIDING queries have too few subsets for an interval of 95 %: theirs is the whole range of
+the measure.
+"""
+
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,7 +16,10 @@ from scipy.special import stdtr
 
 INTERVAL = ((1 - 0.95) / 2, (1 + 0.95) / 2)  # not .025, .975: another last bit
 BLOCK = 256
-TIE = 1e-12
+TIE, TINY = 1e-12, 1e-9
+FEW, DECIDING = 40, 6
+SUBSETS, FLIPS = 20_000, 4_000
+ENUMERATED = 14  # queries of which all subsets are taken: 16,383
 
 
 @dataclass(frozen=True)
@@ -17,7 +29,7 @@ class PairedTest:
     Attributes:
         queries: number of pairs.
         difference: mean of method minus baseline.
-        low, high: 95 % bootstrap interval of the difference.
+        low, high: 95 % interval of the difference.
         effect: Cohen's d of paired differences (mean / standard deviation); 0 when all differences are 0, None when
             they are all equal but not 0.
         wins, ties, losses: queries on which the method is better, equal, worse.
@@ -37,23 +49,89 @@ class PairedTest:
     p_randomization: float
 
 
-def bootstrap_interval(values: np.ndarray, samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the 95 % percentile bootstrap interval of the means over queries.
+def mean_interval(values: np.ndarray, samples: int, seed: int, lowest: float) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the 95 % interval of the means over queries: percentile bootstrap, or typical values of a few queries.
+
 
     Args:
         values: (Q, M), a row a query. All M columns see the same resamples.
         samples: number of resamples.
+        lowest: least value of the measure, whose largest is 1: 0, or -1 for differences.
 
     Returns:
         lower and upper bounds, (M,) each.
 
-    >>> low, high = bootstrap_interval(np.array([[0.0], [1.0], [1.0], [0.0]]), 1000, 13)
-    >>> low.tolist(), high.tolist()
-    ([0.0], [1.0])
+    >>> low, high = mean_interval(np.array([[0.0], [1.0], [1.0], [0.0]] * 10), 1000, 13, 0.0)
+    >>> low.round(2).tolist(), high.round(2).tolist()
+    ([0.35], [0.65])
+    >>> mean_interval(np.array([[0.4], [0.4], [0.4]]), 1000, 13, 0.0)
+    (array([0.]), array([1.]))
     """
+    if len(values) < FEW:
+        return bounds(subset_means(values, np.ones(len(values)), seed), INTERVAL[0], lowest)
     means = bootstrap_means(values, samples, seed)
     low, high = np.quantile(means, INTERVAL, axis=0)
     return low, high
+
+
+def drawn_means(values: np.ndarray, samples: int, seed: int, lowest: float) -> np.ndarray:
+    """Draw means of `values` (Q, M), to be averaged with those of other collections: (samples, M).
+
+    Those of resamples, of a few queries those of random subsets, and of fewer than DECIDING the ends of the range.
+
+    >>> drawn_means(np.array([[0.5], [0.5]]), 4, 13, -1.0).ravel().tolist()
+    [-1.0, 1.0, -1.0, 1.0]
+    """
+    count = len(values)
+    if count < DECIDING:
+        return np.where(np.arange(samples) % 2, 1.0, lowest)[:, None] + 0 * values[:1]  # NaN where there is no number
+    if count >= FEW:
+        return bootstrap_means(values, samples, seed)
+    means = subset_means(values, np.ones(count), seed)
+    return means[np.random.default_rng([seed, count]).integers(len(means), size=samples)]
+
+
+def subset_means(values: np.ndarray, weights: np.ndarray, seed: int) -> np.ndarray:
+    """Average subsets of the rows of `values` (Q, M) with `weights` (Q,): all of a few, else SUBSETS random ones."""
+    count = len(values)
+    if count <= ENUMERATED:
+        chosen = (np.arange(1, 2**count)[:, None] >> np.arange(count)) & 1
+        return (chosen * weights) @ values / (chosen @ weights)[:, None]
+    generator, means = np.random.default_rng(seed), np.empty((SUBSETS, values.shape[1]))
+    for start in range(0, SUBSETS, BLOCK):
+        size = min(BLOCK, SUBSETS - start)
+        bits = np.frombuffer(generator.bytes(size * -(-count // 8)), np.uint8).reshape(size, -1)
+        drawn = np.unpackbits(bits, axis=1, count=count) * weights
+        means[start : start + size] = drawn @ values / np.maximum(drawn.sum(axis=1), weights.min())[:, None]
+    return means
+
+
+def bounds(means: np.ndarray, tail: float, lowest: float) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the interval that typical values give a mean, with `tail` on each side.
+
+    Args:
+        means: of subsets, (N, M).
+        tail: probability that the truth lies below the interval, and above it.
+        lowest: least value that the mean can have; its largest is 1.
+
+    Returns:
+        lower and upper limits, (M,) each; the range of the mean where the subsets are too few for the tail.
+
+    >>> all_subsets_of = np.array([[0.1], [0.2], [0.15]])  # two queries: .1, .2, and their mean
+    >>> bounds(all_subsets_of, 0.025, -1.0)
+    (array([-1.]), array([1.]))
+    >>> bounds(all_subsets_of, 0.25, -1.0)
+    (array([0.1]), array([0.2]))
+    """
+    rank = tail * (len(means) + 1) + TINY
+    if len(means) == SUBSETS:  # drawn: two standard errors further out, so that drawing adds no error
+        rank -= 2 * math.sqrt(rank * (1 - tail))
+    rank = int(rank)
+    if rank < 1:
+        none = 0 * means[0]  # NaN where there is no number
+        return lowest + none, 1.0 + none
+    ordered = np.sort(means, axis=0)
+    return ordered[rank - 1], ordered[-rank]
 
 
 def bootstrap_means(values: np.ndarray, samples: int, seed: int) -> np.ndarray:
@@ -75,20 +153,31 @@ def bootstrap_means(values: np.ndarray, samples: int, seed: int) -> np.ndarray:
 def t_test(differences: np.ndarray) -> np.ndarray:
     """Compute two-sided p-values of paired t-tests, (M,), of differences (Q, M).
 
-    Equal pairs give 1. Differences that are all equal but not 0 give 0, the limit of the statistic. One query is no
-    evidence and gives 1.
+    Of few queries the deviation says little, and equal differences have none. So no p-value of fewer than FEW queries
+    is below that of the sign-flip test, and none of more is below 2 ** (1 - Q), the least that this test can give.
+    Fewer than DECIDING queries are never below .05. Equal pairs give 1.
 
-    >>> t_test(np.array([[0.1, 0.0], [0.2, 0.0], [0.3, 0.0]])).round(4).tolist()
-    [0.0742, 1.0]
+    >>> t_test(np.array([[0.1, 0.0], [0.2, 0.0], [0.3, 0.0]])).tolist()
+    [0.25, 1.0]
     """
     count = len(differences)
-    mean = differences.mean(axis=0)
-    constant = (differences == differences[:1]).all(axis=0)
     if count < 2:
         return np.ones(differences.shape[1])
+    mean = differences.mean(axis=0)
+    constant = (differences == differences[:1]).all(axis=0)
     deviation = np.where(constant, 1.0, differences.std(axis=0, ddof=1))
     p_values = 2 * stdtr(count - 1, -np.abs(mean) / (deviation / np.sqrt(count)))
-    return np.where(constant, np.where(mean == 0, 1.0, 0.0), p_values)
+    p_values = np.where(constant, np.where(mean == 0, 1.0, 0.0), p_values)
+    if count >= FEW:
+        return np.maximum(p_values, 2.0 ** (1 - count))
+    enumerated = count <= ENUMERATED
+    return np.maximum(p_values, _exact_flips(differences) if enumerated else randomization_test(differences, FLIPS, 0))
+
+
+def _exact_flips(differences: np.ndarray) -> np.ndarray:
+    """Compute two-sided p-values of the test with all 2 ** Q sign flips of differences (Q, M), (M,)."""
+    signs = 2.0 * ((np.arange(2 ** len(differences))[:, None] >> np.arange(len(differences))) & 1) - 1
+    return (np.abs(signs @ differences) >= np.abs(differences.sum(axis=0)) * (1 - TIE) - TIE).mean(axis=0)
 
 
 def randomization_test(differences: np.ndarray, samples: int, seed: int) -> np.ndarray:
@@ -124,7 +213,7 @@ def paired_tests(values: np.ndarray, baseline: np.ndarray, samples: int, seed: i
     (2, 1, 0, 0.1333)
     """
     differences = values - baseline[:, None]
-    low, high = bootstrap_interval(differences, samples, seed)
+    low, high = mean_interval(differences, samples, seed, -1.0)
     p_t = t_test(differences)
     p_random = randomization_test(differences, samples, seed)
     return [_paired(differences[:, m], low[m], high[m], p_t[m], p_random[m]) for m in range(values.shape[1])]
@@ -148,6 +237,21 @@ def effect_size(difference: np.ndarray) -> float | None:
     if (difference == difference[0]).all():
         return None
     return float(difference.mean() / difference.std(ddof=1))
+
+
+def few_queries(counts: Iterable[int]) -> list[str]:
+    """Write the note of a table some of whose tests are over few queries.
+
+    >>> few_queries([40, 300])
+    []
+    """
+    fewest = min(counts, default=FEW)
+    if fewest >= FEW:
+        return []
+    note = f"of fewer than {FEW} queries an interval has quantiles of the means of subsets of them as its ends"
+    if fewest < DECIDING:
+        note += f"; fewer than {DECIDING} decide nothing: their interval is the whole range, no test is below .05"
+    return [note]
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ instead of .3970.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -33,6 +34,9 @@ class SearchSettings(LexicalSettings, RunSettings):
 
     language: str
     """Language of the texts; decides the analyzer."""
+    ties: Literal["as_anserini", "as_trec_eval"] = "as_anserini"
+    """Order of equal scores: `as_anserini`, lower ids first, as in published numbers; `as_trec_eval`, higher ids first,
+    as all other methods here."""
 
 
 def search_bm25(stage: Stage) -> None:
@@ -74,14 +78,14 @@ def open_index(folder: Path, settings: SearchSettings, threads: int) -> Search:
 def rank(search: Search, ids: pa.Array, queries: pd.DataFrame, settings: SearchSettings) -> pd.DataFrame:
     """Rank all queries; return a run in total order. Queries without hits have no rows.
 
-    Of equal scores, lower ids come first and fill the last rank, as in Anserini's runs; `lower_ties` writes that into
-    the scores.
+    Of equal scores, lower ids fill the last rank. They also come first where `ties` is `as_anserini`; `lower_ties`
+    writes that into the scores.
 
     Args:
         search: finds hits of texts.
         ids: document ids by internal number.
         queries: columns `id`, `text`.
-        settings: `depth` and `exclude_self`.
+        settings: `depth`, `exclude_self` and `ties`.
     """
     names, depth = ids.to_numpy(zero_copy_only=False), settings.depth + settings.exclude_self
     progress = Progress(f"search {settings.collection}/{settings.split}", len(queries), "queries")
@@ -89,7 +93,8 @@ def rank(search: Search, ids: pa.Array, queries: pd.DataFrame, settings: SearchS
     for first in range(0, len(queries), BATCH):
         block = queries.iloc[first : first + BATCH]
         for query, hits in zip(block["id"], search(list(block["text"]), depth), strict=True):
-            documents, scores = names[hits.documents], lower_ties(hits.scores)
+            documents = names[hits.documents]
+            scores = lower_ties(hits.scores) if settings.ties == "as_anserini" else hits.scores
             if settings.exclude_self:
                 other = documents != query
                 documents, scores = documents[other][: settings.depth], scores[other][: settings.depth]

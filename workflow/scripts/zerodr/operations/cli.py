@@ -203,6 +203,9 @@ def adapt(
     proxies: Annotated[
         bool, typer.Option("--proxies", help="Compare on known items, too, next to judgements.")
     ] = False,
+    exclude_self: Annotated[
+        bool, typer.Option("--exclude-self", help="Queries are documents: leave the one with the query's id out.")
+    ] = False,
     profile: Annotated[str | None, typer.Option(help="Profile of snakemake, such as slurm.")] = None,
     config: Words = None,
 ) -> None:
@@ -213,7 +216,7 @@ def adapt(
     chosen = profile or f"config/profiles/{'local' if gpus_here() else 'mini'}"
     if name is not None and len(folders) > 1:
         raise ConfigError(f"--name {name}", f"names one folder, found {len(folders)}", "leave it out")
-    named = {"byo_name": name, "byo_language": language}
+    named = {"byo_name": name, "byo_language": language, "byo_exclude_self": "true" if exclude_self else None}
     words = [f"{key}={value}" for key, value in named.items() if value is not None] + (config or [])
     here = CALLED_IN[0] / Path(start).expanduser()
     model = str(here.resolve()) if here.is_dir() else start

@@ -41,4 +41,7 @@ def _search_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("search_bm25")
 def _search_params(plan: Plan, wc: Any) -> Params:
-    return plan.method(wc.model).settings.model_dump(mode="json") | ranking(plan, wc)
+    """Order ties as all methods do where no published numbers are compared with."""
+    published = plan.collection(wc.collection).kind not in ("own", "proxy")
+    ties = {} if published else {"ties": "as_trec_eval"}
+    return plan.method(wc.model).settings.model_dump(mode="json") | ranking(plan, wc) | ties

@@ -117,9 +117,20 @@ def is_target(path: str, plan: Plan) -> bool:
     )
 
 
+def in_order(path: str, plan: Plan) -> str:
+    """Return the path of a table whose collections are named in another order, or all of a long name; else `path`."""
+    for target in TARGETS:
+        start, selection, end = target.path.partition("{selection}")
+        if selection and path.startswith(start) and path.endswith(end):
+            named = path[len(start) : len(path) - len(end)].split("+")
+            if sorted(named) == sorted(plan.bench.selected):
+                return f"{start}{plan.selection}{end}"
+    return path
+
+
 def nearest_target(path: str, plan: Plan) -> str:
     """A next step for a `path` that is no target."""
-    chosen = ALL_COLUMNS.sub(f"/{plan.selection}", path)
+    chosen = in_order(ALL_COLUMNS.sub(f"/{plan.selection}", path), plan)
     if chosen != path and is_target(chosen, plan):
         return f"with these collections it is {chosen}"
     segments, known = path.split("/"), names(plan)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,7 @@ from zerodr.config.measures import label_of
 from zerodr.config.papers import ClaimItem
 from zerodr.errors import ArtifactError
 from zerodr.evaluation.numbers import fixed, interval, signed
-from zerodr.evaluation.significance import bootstrap_means, holm, t_test
+from zerodr.evaluation.significance import drawn_means, few_queries, holm, mean_interval, t_test
 from zerodr.reporting.item_inputs import METRIC, ItemParams, ItemTable, read_scores
 from zerodr.reporting.panels import ACROSS, COLORS, bars, interval_rows, panels, wrapped
 from zerodr.reporting.render import LEVEL, mark_of, marks_note
@@ -44,19 +44,27 @@ def claim(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         resampled = []
         for number, name in enumerate(settings.collections):
             difference = values[name] - control[name]
-            means = bootstrap_means(difference.mean(0)[:, None], settings.bootstrap_samples, stage.seed + number)[:, 0]
-            resampled.append(means)
-            p_value = float(t_test(difference.mean(0)[:, None])[0])
+            drawing = difference.mean(0)[:, None], settings.bootstrap_samples, stage.seed + number, -1.0
+            resampled.append(drawn_means(*drawing)[:, 0])
+            low, high = mean_interval(*drawing)
+            p_value = float(t_test(drawing[0])[0])
             about = {"queries": difference.shape[1], "control": control[name].mean(), "value": values[name].mean()}
-            rows.append({"method": method, "collection": name, **about, **_gain(difference, means, seeds, p_value)})
+            rows.append(
+                {"method": method, "collection": name, **about, **_gain(difference, (low, high), seeds, p_value)}
+            )
         every = {name: values[name].mean(1) - control[name].mean(1) for name in settings.collections}
         difference, means = np.mean(list(every.values()), axis=0)[:, None], np.mean(resampled, axis=0)
+        span = np.quantile(means, [LEVEL / 2, 1 - LEVEL / 2])
         about = {"queries": 0, "control": _mean(control), "value": _mean(values)}
-        rows.append({"method": method, "collection": MEAN, **about, **_gain(difference, means, seeds, float("nan"))})
+        rows.append({"method": method, "collection": MEAN, **about, **_gain(difference, span, seeds, float("nan"))})
     frame = pd.DataFrame(rows)
     tested = frame["collection"] != MEAN
     frame.loc[tested, "p_t_holm"] = holm(frame.loc[tested, "p_t"].to_numpy(float))
-    return ItemTable(frame, _notes(settings, item, int(tested.sum()), seeds), _shown(frame, settings, item, seeds))
+    return ItemTable(
+        frame,
+        _notes(settings, item, frame.loc[tested, "queries"].tolist(), seeds),
+        _shown(frame, settings, item, seeds),
+    )
 
 
 def _over_seeds(scores: dict[tuple[str, str], pd.Series], names: Iterable[str], collection: str) -> np.ndarray:
@@ -71,8 +79,10 @@ def _mean(scores: Scores) -> float:
     return float(np.mean([values.mean() for values in scores.values()]))
 
 
-def _gain(difference: np.ndarray, resampled: np.ndarray, seeds: list[int], p_value: float) -> dict[str, float]:
-    low, high = np.quantile(resampled, [LEVEL / 2, 1 - LEVEL / 2])
+def _gain(
+    difference: np.ndarray, span: Sequence[np.ndarray] | np.ndarray, seeds: list[int], p_value: float
+) -> dict[str, float]:
+    low, high = np.ravel(span)
     by_seed = {f"difference_seed{s}": float(mean) for s, mean in zip(seeds, difference.mean(1), strict=True)}
     return {
         "difference": float(difference.mean()),
@@ -84,19 +94,19 @@ def _gain(difference: np.ndarray, resampled: np.ndarray, seeds: list[int], p_val
     }
 
 
-def _notes(settings: ItemParams, item: ClaimItem, tests: int, seeds: list[int]) -> list[str]:
+def _notes(settings: ItemParams, item: ClaimItem, queries: Sequence[int], seeds: list[int]) -> list[str]:
     control = settings.methods[item.baseline]
     counted = f"{len(seeds)} seeds ({', '.join(map(str, seeds))})" if len(seeds) > 1 else f"one seed ({seeds[0]})"
     drawing = settings.values[0]["drawing"]
     alike = [settings.methods[name] for name in (item.baseline, *item.methods) if name not in drawing]
     notes = [
         f"{label_of(item.measure)}, {counted}; each query's measure is averaged over seeds, then "
-        f"compared: {marks_note(control, tests, ', ')}; 95 % bootstrap intervals over queries, of these seeds and "
-        "collections"
+        f"compared: {marks_note(control, len(queries), ', ')}; 95 % bootstrap intervals over queries, of these seeds "
+        "and collections"
     ]
     if alike:
         notes.append(f"{'; '.join(alike)}: the same with every seed, no random number is drawn")
-    return notes + (few_seeds(seeds) if drawing else [])
+    return notes + few_queries(queries) + (few_seeds(seeds) if drawing else [])
 
 
 def few_seeds(seeds: list[int]) -> list[str]:

@@ -14,7 +14,7 @@ from zerodr.config.measures import label_of
 from zerodr.errors import ArtifactError
 from zerodr.evaluation.evaluate import read_measures
 from zerodr.evaluation.numbers import fixed
-from zerodr.evaluation.significance import bootstrap_means
+from zerodr.evaluation.significance import drawn_means, mean_interval
 from zerodr.reporting.grid import TableSettings, average_columns, distinct, table_columns
 from zerodr.reporting.panels import drawing_style, fit_legend, save, style
 
@@ -52,10 +52,11 @@ def intervals(frame: pd.DataFrame, settings: FigureSettings, seed: int) -> pd.Da
     """
     methods = [method.name for method in settings.methods]
     columns = table_columns(settings)
-    resampled, means, queries = {}, {}, {}
+    resampled, means, queries, spans = {}, {}, {}, {}
     for collection, runs in frame.groupby("collection", sort=False):
         values = runs.pivot(index="query", columns="model", values=settings.metric).reindex(columns=methods).to_numpy()
-        resampled[collection] = bootstrap_means(values, settings.bootstrap_samples, seed)
+        resampled[collection] = drawn_means(values, settings.bootstrap_samples, seed, 0.0)
+        spans[collection] = mean_interval(values, settings.bootstrap_samples, seed, 0.0)
         means[collection], queries[collection] = values.mean(axis=0), len(values)
     points = []
     averages = distinct(average_columns(columns, settings))
@@ -63,7 +64,8 @@ def intervals(frame: pd.DataFrame, settings: FigureSettings, seed: int) -> pd.Da
         resampled[column.name] = np.mean([resampled[member] for member in column.members], axis=0)
         means[column.name] = np.mean([means[member] for member in column.members], axis=0)
         queries[column.name] = sum(queries[member] for member in column.members)
-        low, high = np.quantile(resampled[column.name], [0.025, 0.975], axis=0)
+        drawn = np.quantile(resampled[column.name], [0.025, 0.975], axis=0)
+        low, high = spans.get(column.name, drawn)
         names = {"column": column.name, "header": column.header, "label": column.printed}
         numbers = {"model": methods, "value": means[column.name], "low": low, "high": high}
         row = names | {"queries": queries[column.name]} | numbers | {"average": column in averages}

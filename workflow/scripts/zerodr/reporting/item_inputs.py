@@ -19,7 +19,7 @@ from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
 from zerodr.evaluation.evaluate import read_measures
 from zerodr.evaluation.numbers import interval, signed
-from zerodr.evaluation.significance import bootstrap_interval
+from zerodr.evaluation.significance import mean_interval
 from zerodr.reporting.cells import CellParams, Measured
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def read_scores(paths: Sequence[Path], metric: str = METRIC) -> dict[tuple[str, 
 
 @dataclass(frozen=True)
 class Gain:
-    """Mean difference over queries with its 95 % bootstrap interval."""
+    """Mean difference over queries with its 95 % interval."""
 
     value: float
     low: float
@@ -142,7 +142,7 @@ def gain(method: pd.Series, baseline: pd.Series, samples: int, seed: int) -> Gai
     if not method.index.equals(baseline.index):
         raise ArtifactError("per-query metrics", "of two methods are on different queries", "evaluate both again")
     differences = (method - baseline).to_numpy()[:, None]
-    low, high = bootstrap_interval(differences, samples, seed)
+    low, high = mean_interval(differences, samples, seed, -1.0)
     return Gain(float(differences.mean()), float(low[0]), float(high[0]))
 
 

@@ -16,7 +16,7 @@ from zerodr.config.measures import label_of
 from zerodr.config.papers import EpisodesItem, MethodsItem, SimilarityItem
 from zerodr.errors import ConfigError
 from zerodr.evaluation.numbers import fixed
-from zerodr.evaluation.significance import holm, t_test
+from zerodr.evaluation.significance import few_queries, holm, t_test
 from zerodr.papers import modules
 from zerodr.reporting.cells import Measured
 from zerodr.reporting.claims import draw_claim
@@ -70,6 +70,7 @@ def methods(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     frame.loc[tested, "p_t_holm"] = holm(frame.loc[tested, "p_t"].to_numpy(float))
     notes = [
         f"{label_of(item.measure)}; {marks_note(settings.methods[item.baseline], int(tested.sum()))}",
+        *few_queries(frame["queries"]),
         *([HOLES] if any(key.startswith("hole") for key in measures) else []),
     ]
     return ItemTable(frame, notes, _pivot(frame, settings, measures), _measured(frame, measures))

@@ -10,6 +10,7 @@ import pandas as pd
 from markdown_it import MarkdownIt
 
 from zerodr.evaluation.numbers import fixed, interval, p_value, plural, signed
+from zerodr.evaluation.significance import few_queries
 from zerodr.reporting.grid import Grid, TableSettings
 
 BETTER, WORSE, LEVEL = "▲", "▼", 0.05
@@ -170,6 +171,7 @@ def significance_section(tests: pd.DataFrame, settings: TableSettings) -> tuple[
     labels = {method.name: method.label for method in settings.methods}
     marks, baseline = significance_marks(tests), tests["baseline"].iloc[0]
     note = marks_note(labels.get(baseline, baseline), len(tests))
+    few = few_queries(tests["queries"])
     rows = []
     for test in tests.itertuples():
         if mark := marks.get((test.method, test.collection)):
@@ -177,10 +179,10 @@ def significance_section(tests: pd.DataFrame, settings: TableSettings) -> tuple[
             difference = f"{signed(test.difference)} {mark}", interval(test.low, test.high)
             rows.append([test.collection, labels[test.method], *difference, *p_values])
     if not rows:
-        return [note + "; none is"], []
+        return [note + "; none is", *few], []
     header = ["collection", "method", "difference", "95 % interval", "p (t, Holm)", "p (randomisation, Holm)"]
     title = f"## Differences from {labels.get(baseline, baseline)}\n\n"
-    return [note], [title + markdown_table(header, rows)]
+    return [note, *few], [title + markdown_table(header, rows)]
 
 
 def page(markdown_text: str, title: str) -> str:

@@ -10,6 +10,7 @@ from zerodr.artifacts.trec import DOUBTS
 from zerodr.config.base import validate
 from zerodr.config.measures import label_of
 from zerodr.errors import ArtifactError
+from zerodr.evaluation.findings import WORDS
 from zerodr.reporting import render
 from zerodr.reporting.grid import Grid, TableSettings, check_summaries, fill, read_summaries
 from zerodr.reporting.published import (
@@ -94,6 +95,7 @@ def footnotes(frame: pd.DataFrame, grid: Grid, settings: TableSettings) -> list[
         *[f"missing: {row.name} ({row.reason})" for row in settings.missing],
         *_special_queries(frame),
         *_doubts(frame),
+        *_findings(frame),
         *[f"{row.name}: {row.remark}" for row in settings.collections if row.remark],
         *_licences(settings),
         *[f"[{key}] {remark}" for key, remark in method_remarks(settings)],
@@ -117,9 +119,16 @@ def protocol_card(settings: TableSettings) -> list[str]:
             lengths.append(_length(name, *both))
     return [
         f"protocol {protocol.name}: {protocol.description}",
-        f"{'; '.join(lengths)}; title join: {join}; {exclusion}; depth {protocol.depth}; "
-        "ties: score descending, then document id descending",
+        f"{'; '.join(lengths)}; title join: {join}; {exclusion}; depth {protocol.depth}; ties: {_ties(settings)}",
     ]
+
+
+def _ties(settings: TableSettings) -> str:
+    """Say how equal scores are ordered: BM25's as its settings choose, see `lexical.search`."""
+    order = "score descending, then document id descending"
+    if all(row.kind == "own" for row in settings.collections):
+        return order
+    return f"{order}; BM25, as Anserini: document id ascending where scores are below 32, your own folders excepted"
 
 
 def _length(name: str, query: int | None, document: int | None) -> str:
@@ -164,12 +173,25 @@ def _special_queries(frame: pd.DataFrame) -> list[str]:
         listed = ", ".join(f"{run.collection} {run.model} {int(run.value)}" for run in empty.itertuples())
         notes.append(f"queries without results, which score 0: {listed}")
     kinds = {
-        "n_without_positives": "judged queries without a positive judgement, which score 0",
+        "n_without_positives": "judged queries without a positive judgement, which are left out",
         "n_without_text": "judged queries without a text, which are left out",
     }
     for metric, what in kinds.items():
-        by_collection = counts[counts["metric"] == metric].groupby("collection", sort=False)["value"].max()
-        listed = ", ".join(f"{name} {int(count)}" for name, count in by_collection.items() if count)
+        first = counts[counts["metric"] == metric].groupby("collection", sort=False)[["value", "queries"]].max()
+        shares = zip(first.index, first["value"].astype(int), first["queries"], strict=True)
+        listed = ", ".join(f"{name} {count} of {count + queries}" for name, count, queries in shares if count)
+        notes += [f"{what}: {listed}"] if listed else []
+    return notes
+
+
+def _findings(frame: pd.DataFrame) -> list[str]:
+    """Write what the audits found that changes a measure, with counts by collection."""
+    rows = frame[frame["metric"].isin(WORDS)].drop_duplicates(["metric", "collection"])
+    notes = []
+    for name, what in WORDS.items():
+        chosen = rows[rows["metric"] == name]
+        shares = zip(chosen["collection"], chosen["value"].astype(float), chosen["queries"], strict=True)
+        listed = ", ".join(f"{collection} {count:.0f} of {total}" for collection, count, total in shares)
         notes += [f"{what}: {listed}"] if listed else []
     return notes
 
