@@ -45,7 +45,7 @@ VAGUE_WORDS = set(
 VAGUE_START = re.compile(r"(What|Which|How|Whether)\b")
 MACHINE_PATH = re.compile(r"(?<![\w.~}*$/-])/(?:work|home|root|tmp|Users|mnt|scratch)/\w")
 SHORT_FLOW = 60  # letters of a mapping on one line
-MODULE_LINES, MEDIAN_LINES, ADAPTER_LINES, RULE_LINES = 400, 150, 20, 200
+MODULE_LINES, MEDIAN_LINES, ADAPTER_LINES, RULE_LINES = 400, 170, 20, 200
 
 RULE_FILES = sorted((ROOT / "workflow/rules").rglob("*.smk"))
 RECIPES = sorted((ROOT / "config/methods").glob("*.yaml"))
