@@ -54,7 +54,7 @@ def text_of(form: str, names: list[str] | None, rows: Rows) -> bytes:
         writer = csv.writer(written, delimiter="," if form == "csv" else "\t")
         writer.writerows([*([names] if names else []), *rows])
         text = written.getvalue()
-    return gzip.compress(text.encode()) if packed else text.encode()
+    return gzip.compress(text.encode(), mtime=0) if packed else text.encode()
 
 
 def put(folder: Path, contents: dict[str, bytes | str]) -> Path:
@@ -131,7 +131,7 @@ SPACED = "".join(f"{query} 0 {document} {grade}\n" for query, document, grade in
         ("qrels/test.txt", SPACED),
         ("qrels/test.tsv", SPACED),
         ("qrels/test.tsv", SPACED.replace(" ", "\t")),
-        ("qrels/test.trec.gz", gzip.compress(SPACED.encode())),
+        ("qrels/test.trec.gz", gzip.compress(SPACED.encode(), mtime=0)),
         ("qrels/test.qrels", SPACED.replace(" ", "   ")),
         ("qrels.test.txt", SPACED),
         ("qrels-test.tsv", text_of("tsv", JUDGED, JUDGEMENTS)),
@@ -147,7 +147,7 @@ def test_judgements_in_every_form(tmp_path, name, content):
 
 
 def test_splits_have_the_names_of_their_files(tmp_path):
-    put(tmp_path, BASE | {"qrels/dev.tsv.gz": gzip.compress(SPACED.encode()), "qrels.dev.small.txt": SPACED})
+    put(tmp_path, BASE | {"qrels/dev.tsv.gz": gzip.compress(SPACED.encode(), mtime=0), "qrels.dev.small.txt": SPACED})
     assert set(read(tmp_path)[2]) == {"dev", "dev.small"}
 
 
