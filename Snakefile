@@ -30,6 +30,7 @@ if find_spec("pydantic") is None:
 
 from zerodr import papers
 from zerodr.artifacts.guard import repeat_errors, spare_tracebacks
+from zerodr.config.words import parse_texts
 from zerodr.errors import ZerodrError
 from zerodr.operations.loading import default_scale, load_plan, take_screen
 from zerodr.plan import paths
@@ -44,6 +45,7 @@ CEILINGS = {}  # filled in before the first job is submitted
 STARTED = []
 config.setdefault("scale", default_scale(workflow.resource_settings.default_resources))
 try:
+    config |= parse_texts(workflow.config_settings.config_args or ())
     PLAN = load_plan(CHECKOUT, config, workflow.is_main_process, CEILINGS)
 except ZerodrError as error:
     raise WorkflowError(str(error)) from None

@@ -12,8 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.processes import die_with_parent
+from zerodr.artifacts.record import STATE, write_json
 from zerodr.config.counterparts import USUAL, renamed
 from zerodr.config.files import known
 from zerodr.config.quantities import MEBI, counted, duration
@@ -36,7 +39,7 @@ TO_JUDGE = "to_judge.tsv"
 UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 MINILM = Network(384, 6, 12, 30522)  # USUAL's, for models whose folder is not here yet
 Report = Callable[[str], None]
-Words = list[str]
+Values = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class AdaptRequest:
         profile: of snakemake.
         proxies: hold known items out although there are judgements.
         start: a bi-encoder in place of all-MiniLM-L6-v2: a folder, a hub name or a package.
-        config: further words of `--config`.
+        config: further settings.
     """
 
     folder: str
@@ -59,7 +62,7 @@ class AdaptRequest:
     profile: str = ""
     proxies: bool = False
     start: str = USUAL
-    config: Words = field(default_factory=list)
+    config: Values = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,54 +88,52 @@ def seconds_of(text: str) -> float:
     return float(match[1]) * UNITS[match[2] or "m"]
 
 
-def adapt(request: AdaptRequest, plan_of: Callable[[Words], Plan], report: Report) -> int:
+def adapt(request: AdaptRequest, plan_of: Callable[[Values], Plan], report: Report) -> int:
     """Plan, tell what will be done, run it, and show the answer; return the exit status.
 
     Args:
         request: the user's wish.
-        plan_of: loads the plan of `--config` words.
+        plan_of: loads the plan of settings over those of config/config.yaml.
         report: prints a line.
 
     Raises:
         ConfigError: the folder, a method or the configuration is wrong.
     """
-    words, name = prepare(request, plan_of)
-    plan = plan_of(words)
+    values, name = prepare(request, plan_of)
+    plan = plan_of(values)
     target = paths.adapted_page(name)
-    choice = choose(request, plan, target, words, name)
-    words.append(f"candidates=[{','.join(choice.candidates)}]")
-    for line in announce(plan_of(words), name, choice, request):
+    choice = choose(request, plan, target, values, name)
+    values["candidates"] = choice.candidates
+    for line in announce(plan_of(values), name, choice, request):
         report(line)
-    status = run(["snakemake", target, "--profile", request.profile], words, report)
+    status = run(["snakemake", target, "--profile", request.profile], values, report)
     if status == 0:
         for line in results(name):
             report(line)
     return status
 
 
-def prepare(request: AdaptRequest, plan_of: Callable[[Words], Plan]) -> tuple[Words, str]:
-    """Return the words of the configuration, and the name of the folder's collection."""
-    sized = any(word.startswith("scale=") for word in request.config)
-    words = [f"byo={request.folder}", *([] if sized else [f"scale={ADAPTING}"]), *request.config]
+def prepare(request: AdaptRequest, plan_of: Callable[[Values], Plan]) -> tuple[Values, str]:
+    """Return the settings of the run, and the name of the folder's collection."""
+    values: Values = {"byo": [request.folder], "scale": ADAPTING} | request.config
     if request.start != USUAL:
         from zerodr.encoders.start.other import read_start
 
-        plan = plan_of(words)
+        plan = plan_of(values)
         start = read_start(request.start, plan.config.offline, plan.bench.recipes)
-        words.append(f"start={start.model_dump_json(exclude_none=True)}")
-    if "slurm" not in request.profile and not any(word.startswith("gpus=") for word in words) and not gpus_here():
-        words.append("gpus=0")
-    row = next(row for row in plan_of(words).bench.collections.values() if row.kind == "own")
-    if not any(word.startswith("byo_language=") for word in words):
-        words.append(f"byo_language={row.language}")  # reported already
+        values["start"] = start.model_dump(mode="json", exclude_none=True)
+    if "slurm" not in request.profile and "gpus" not in values and not gpus_here():
+        values["gpus"] = 0
+    row = next(row for row in plan_of(values).bench.collections.values() if row.kind == "own")
+    values.setdefault("byo_language", row.language)  # reported already
     if request.proxies or not row.evaluation_split:
-        words.append(f"held_out={HELD_OUT}")
-        if row.language == ENGLISH and can_write(plan_of(words)):
-            words.append(f"held_out_questions={QUESTIONS}")
+        values["held_out"] = HELD_OUT
+        if row.language == ENGLISH and can_write(plan_of(values)):
+            values["held_out_questions"] = QUESTIONS
     judged = Path("results/adapted", row.name, TO_JUDGE)
     if judged.exists() and filled(judged.read_text(encoding="utf-8")):
-        words.append(f"judged={judged}")
-    return words, row.name
+        values["judged"] = str(judged)
+    return values, row.name
 
 
 def can_write(plan: Plan) -> bool:
@@ -152,7 +153,7 @@ def gpus_here() -> int:
 
 
 # ---- candidates within a budget --------------------------------------------------------------------------------
-def choose(request: AdaptRequest, plan: Plan, target: str, words: Words, name: str) -> Candidates:
+def choose(request: AdaptRequest, plan: Plan, target: str, values: Values, name: str) -> Candidates:
     """Choose candidates: all that learn nothing, then those that learn, in their order, while the budget lasts.
 
     Raises:
@@ -163,7 +164,7 @@ def choose(request: AdaptRequest, plan: Plan, target: str, words: Words, name: s
         every = named(request.method, plan)
     new = [one for one in every if is_adapted(plan, one)]
     chosen = [one for one in every if one not in new]
-    jobs = planned_jobs(target, [*words, f"candidates=[{','.join(every)}]"], plan)
+    jobs = planned_jobs(target, values | {"candidates": every}, plan)
     estimates = costs(jobs, estimates_of(plan), START_S if "slurm" in request.profile else START_HERE_S)
     needs = {one: needed(jobs, measures(plan, one, name)) for one in every}
     common = set(range(len(jobs))).difference(*needs.values())  # jobs of all candidates, after their measures
@@ -262,9 +263,14 @@ def model_bytes(job: Job, plan: Plan) -> int:
     return FLOAT_BYTES * ((known_network(plan, model, scope) if model else None) or MINILM).parameters
 
 
-def run(command: Words, words: Words, report: Report) -> int:
-    """Run snakemake, which ends with this process; after Ctrl-C wait for it, and say that the same command resumes."""
-    whole = [sys.executable, "-m", *command, "--config", *words]
+def run(command: Sequence[str], values: Values, report: Report) -> int:
+    """Run snakemake, which ends with this process; after Ctrl-C wait for it, and say that the same command resumes.
+
+    Settings go through a file, because words of `--config` are read as YAML, and by a shell in each job.
+    """
+    settings = STATE / "adapt" / f"{object_digest(values)[:16]}.json"
+    write_json(settings, values)
+    whole = [sys.executable, "-m", *command, "--configfile", str(settings)]
     with subprocess.Popen(whole, preexec_fn=die_with_parent) as process:
         try:
             return process.wait()
