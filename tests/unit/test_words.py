@@ -1,4 +1,4 @@
-"""Names and paths reach the plan as they were typed: by `zerodr adapt`, by `--config` words and through a job's shell."""
+"""Names and paths reach the plan as typed: by `zerodr adapt`, by `--config` words and through a job's shell."""
 
 from __future__ import annotations
 
@@ -120,9 +120,7 @@ def test_braces_in_a_path_are_refused_and_a_link_is_read(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("{collection}").mkdir()
     Path("{collection}/corpus.jsonl").write_text('{"_id": "a", "text": "a"}\n', encoding="utf-8")
-    with pytest.raises(
-        ConfigError, match=r"has braces in its path, which Snakemake takes for wildcards: rename it, or"
-    ):
+    with pytest.raises(ConfigError, match="has braces in its path, which Snakemake takes for wildcards"):
         load_bench(ROOT, read_config(ROOT / "config") | {"byo": ["{collection}"], "byo_name": "mine"})
     Path("link").symlink_to("{collection}")
     bench = load_bench(ROOT, read_config(ROOT / "config") | {"byo": ["link"], "byo_name": "mine"})

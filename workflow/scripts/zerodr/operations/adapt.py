@@ -21,9 +21,10 @@ from zerodr.config.counterparts import USUAL, renamed
 from zerodr.config.files import known
 from zerodr.config.quantities import MEBI, counted, duration
 from zerodr.config.recipes import INIT
+from zerodr.config.registry import UNKNOWN, WITHOUT_JAVA
 from zerodr.config.starts import PACKAGE
 from zerodr.config.user_folders import ADAPTING, ENDING
-from zerodr.errors import ConfigError, nearest
+from zerodr.errors import ConfigError, MachineError, nearest
 from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estimates_of
 from zerodr.operations.estimate.jobs import Job, planned_jobs
 from zerodr.operations.estimate.networks import known_network
@@ -37,6 +38,7 @@ HELD_OUT, QUESTIONS = 300, 100
 ENGLISH = "en"  # the language of the examples that the writer of questions is shown
 TO_JUDGE = "to_judge.tsv"
 UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
+FOREIGN = "give a model that reads the language by --start, such as a multilingual one"
 MINILM = Network(384, 6, 12, 30522)  # USUAL's, for models whose folder is not here yet
 Report = Callable[[str], None]
 Values = dict[str, Any]
@@ -126,6 +128,7 @@ def prepare(request: AdaptRequest, plan_of: Callable[[Values], Plan]) -> tuple[V
         values["gpus"] = 0
     row = next(row for row in plan_of(values).bench.collections.values() if row.kind == "own")
     values.setdefault("byo_language", row.language)  # reported already
+    check_analyzer(row.language)
     if request.proxies or not row.evaluation_split:
         values["held_out"] = HELD_OUT
         if row.language == ENGLISH and can_write(plan_of(values)):
@@ -134,6 +137,20 @@ def prepare(request: AdaptRequest, plan_of: Callable[[Values], Plan]) -> tuple[V
     if judged.exists() and filled(judged.read_text(encoding="utf-8")):
         values["judged"] = str(judged)
     return values, row.name
+
+
+def check_analyzer(language: str) -> None:
+    """Raise MachineError where BM25 needs one of Lucene's analyzers, which run in Java, and Java is missing."""
+    if language in WITHOUT_JAVA:
+        return
+    from zerodr.lexical.jvm import java_status
+
+    try:
+        java_status()
+    except MachineError as error:
+        problem = f"BM25 needs Lucene's analyzer: {error.where}: {error.what}"
+        step = f"run: bash envs/create.sh, or give --language {UNKNOWN}, which compares words as they are written"
+        raise MachineError(f"--language {language}", problem, step) from error
 
 
 def can_write(plan: Plan) -> bool:
@@ -241,6 +258,8 @@ def announce(plan: Plan, name: str, choice: Candidates, request: AdaptRequest) -
         f"judge       {judge}",
         f"compares    {', '.join(labels.values())}",
     ]
+    if row.language != ENGLISH and plan.config.start is None:
+        lines.append(f"note        {USUAL} was trained on English, the texts are in {row.language}: {FOREIGN}")
     if choice.left_out:
         more = ", ".join(f"{one} (about {duration(seconds)} more)" for one, seconds in choice.left_out.items())
         lines.append(f"left out    {more}: give a larger --budget")
