@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,14 +16,16 @@ from typing import Any
 
 import pytest
 
+from zerodr.config.counterparts import OtherStart
 from zerodr.config.load import load_bench, read_config
 from zerodr.config.training import InitSettings
 from zerodr.config.words import parse_words
 from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.encoders.start.other import read_start
 from zerodr.errors import ConfigError, ModelError
+from zerodr.evaluation.grades import offer, read_rows
 from zerodr.operations import adapt as module
-from zerodr.operations.adapt import AdaptRequest, choose, filled, named, needed, offer, prepare, seconds_of
+from zerodr.operations.adapt import AdaptRequest, choose, distinct, named, needed, prepare, seconds_of
 from zerodr.operations.estimate.costs import START_HERE_S, START_S, Costs
 from zerodr.operations.estimate.jobs import Job
 from zerodr.plan import Plan, paths
@@ -120,7 +123,7 @@ def test_grades_stay_when_pairs_are_offered_again(tmp_path):
     source, target = tmp_path / "source.tsv", tmp_path / "to_judge.tsv"
     source.write_text("grade\tquery-id\tcorpus-id\n\tq1\ta\n\tq2\tb\n")
     offer(source, target)
-    assert not filled(target.read_text())
+    assert not read_rows(target)
     target.write_text(target.read_text().replace("\tq1\ta", "1\tq1\ta"))
     offer(source, target)
     assert target.read_text().splitlines()[1:] == ["1\tq1\ta", "\tq2\tb"]
@@ -213,6 +216,17 @@ def test_a_start_is_a_model_whose_settings_are_read(notes, tmp_path):
         prepare(AdaptRequest(str(notes), start=str(folder)), plan_of)
     with pytest.raises(ConfigError, match="start adapt: is the name of a recipe"):
         plan_of([START.replace("mine", "adapt")])
+
+
+def test_two_starts_of_one_name_have_two(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    anna, ben = (OtherStart(name="checkpoint-500", model=f"/{who}/checkpoint-500") for who in ("anna", "ben"))
+    assert distinct(anna) == anna
+    manifest = Path(paths.model("checkpoint-500", "shared", "imported"))
+    manifest.parent.mkdir(parents=True)
+    manifest.with_name("lineage.json").write_text(json.dumps({"spec": {"params": {"model": anna.model}}}))
+    assert distinct(anna) == anna
+    assert re.fullmatch("checkpoint-500-[0-9a-f]{6}", distinct(ben).name) and distinct(ben).model == ben.model
 
 
 def test_questions_are_known_items_where_a_writer_is_installed(notes, monkeypatch):

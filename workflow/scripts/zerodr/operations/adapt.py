@@ -16,8 +16,8 @@ from typing import Any
 
 from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.processes import die_with_parent
-from zerodr.artifacts.record import STATE, write_json
-from zerodr.config.counterparts import USUAL, renamed
+from zerodr.artifacts.record import STATE, read_record, write_json
+from zerodr.config.counterparts import USUAL, OtherStart, renamed
 from zerodr.config.files import known
 from zerodr.config.quantities import MEBI, counted, duration
 from zerodr.config.recipes import INIT
@@ -123,7 +123,7 @@ def prepare(request: AdaptRequest, plan_of: Callable[[Values], Plan]) -> tuple[V
 
         plan = plan_of(values)
         start = read_start(request.start, plan.config.offline, plan.bench.recipes)
-        values["start"] = start.model_dump(mode="json", exclude_none=True)
+        values["start"] = distinct(start).model_dump(mode="json", exclude_none=True)
     if "slurm" not in request.profile and "gpus" not in values and not gpus_here():
         values["gpus"] = 0
     row = next(row for row in plan_of(values).bench.collections.values() if row.kind == "own")
@@ -133,10 +133,27 @@ def prepare(request: AdaptRequest, plan_of: Callable[[Values], Plan]) -> tuple[V
         values["held_out"] = HELD_OUT
         if row.language == ENGLISH and can_write(plan_of(values)):
             values["held_out_questions"] = QUESTIONS
+    from zerodr.evaluation.grades import read_rows
+
     judged = Path("results/adapted", row.name, TO_JUDGE)
-    if judged.exists() and filled(judged.read_text(encoding="utf-8")):
+    if judged.exists() and read_rows(judged):
         values["judged"] = str(judged)
     return values, row.name
+
+
+def distinct(start: OtherStart) -> OtherStart:
+    """Give a start a longer name where the results under its name come from another model."""
+    longer = f"{start.name}-{object_digest(start.model)[:6]}"
+    models = {name: _imported(name) for name in (start.name, longer)}
+    if models[start.name] in (None, start.model) and models[longer] is None:
+        return start
+    return start.model_copy(update={"name": longer})
+
+
+def _imported(name: str) -> str | None:
+    """Return the model that results hold under a name; None without any."""
+    record = read_record(paths.model(name, SCOPE, "imported"))
+    return str(record["spec"]["params"]["model"]) if record else None
 
 
 def check_analyzer(language: str) -> None:
@@ -307,22 +324,8 @@ def results(name: str) -> list[str]:
     lines.append(f"page        {paths.adapted_page(name)}")
     lines.append(f"model       {Path(paths.adapted_model(name)).parent} (card: README.md)")
     if (home / TO_JUDGE).exists():
+        from zerodr.evaluation.grades import offer
+
         offer(home / TO_JUDGE, Path("results/adapted", name, TO_JUDGE))
         lines.append(f"to judge    results/adapted/{name}/{TO_JUDGE}: fill in the column grade, give the same command")
     return lines
-
-
-def filled(text: str) -> list[str]:
-    """Return the lines with a grade."""
-    return [line for line in text.splitlines()[1:] if line.partition("\t")[0].strip()]
-
-
-def offer(source: Path, target: Path) -> None:
-    """Write the pairs to judge where a person can fill them in; lines with a grade stay."""
-    header, *lines = source.read_text(encoding="utf-8").splitlines()
-    graded = filled(target.read_text(encoding="utf-8")) if target.exists() else []
-    keys = {tuple(line.split("\t")[1:3]) for line in graded}
-    new = [line for line in lines if tuple(line.split("\t")[1:3]) not in keys]
-    text = "\n".join([header, *graded, *new]) + "\n"
-    if not target.exists() or target.read_text(encoding="utf-8") != text:
-        target.write_text(text, encoding="utf-8")

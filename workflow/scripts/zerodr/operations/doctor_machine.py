@@ -248,7 +248,8 @@ def slurm() -> Check:
     if done.returncode:
         message = " ".join(done.stderr.split())[:120]
         return Check("Slurm", "optional", f"sinfo: {message}", "ask the cluster's administrators")
-    return Check("Slurm", "ok", f"partitions {' '.join(done.stdout.split())}")
+    names = [line.strip() for line in done.stdout.splitlines() if line.strip() and ":" not in line]  # no "CLUSTER: x"
+    return Check("Slurm", "ok", f"partitions {' '.join(names)}")
 
 
 def hub(offline: bool, address: str = HUB) -> Check:

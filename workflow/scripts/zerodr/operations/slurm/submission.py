@@ -190,9 +190,9 @@ def jobs_of(folder: Path) -> list[Lingering] | None:
 
 
 def parse_queue(text: str, folder: Path) -> list[Lingering]:
-    """Parse lines `number|submitted|folder|comment` of `squeue`, without the job of this process."""
+    """Parse lines `number|submitted|folder|comment` of `squeue`, without others and without the job of this process."""
     jobs = []
-    for line in text.splitlines():
+    for line in (line for line in text.splitlines() if line.count("|") >= 3):
         # The comment comes last and may hold `|` itself (wildcards).
         number, submitted, workdir, comment = line.strip().split("|", 3)
         if comment.startswith(OF_SNAKEMAKE) and number != os.environ.get("SLURM_JOB_ID"):
