@@ -30,6 +30,7 @@ if find_spec("pydantic") is None:
 
 from zerodr import papers
 from zerodr.artifacts.guard import repeat_errors, spare_tracebacks
+from zerodr.checkout import provide_caches
 from zerodr.config.words import parse_texts
 from zerodr.errors import ZerodrError
 from zerodr.operations.loading import default_scale, load_plan, take_screen
@@ -40,6 +41,7 @@ from zerodr.plan.patterns import Patterns
 from zerodr.plan.reporting import tables
 from zerodr.plan.targets import nearest_target
 
+provide_caches()
 SCREEN = take_screen(workflow.output_settings, workflow.is_main_process)
 CEILINGS = {}  # filled in before the first job is submitted
 STARTED = []

@@ -93,6 +93,15 @@ def test_candidates_fit_the_budget(notes, monkeypatch, budget, chosen):
     )
 
 
+def test_a_second_call_keeps_its_candidates(notes, monkeypatch):
+    monkeypatch.setattr(module, "planned_jobs", lambda *words: [])  # all is done, so any budget would do
+    monkeypatch.setattr(module, "costs", lambda *words: Costs([]))
+    request = AdaptRequest(str(notes), budget=1)
+    values, name = prepare(request, plan_of)
+    assert choose(request, plan_of(values), "target", values, name, [*OLD, "zero"]).candidates == [*OLD, "zero"]
+    assert choose(request, plan_of(values), "target", values, name).candidates == [*OLD, *NEW]
+
+
 @pytest.mark.parametrize(("profile", "start"), [("", START_HERE_S), ("slurm", START_S)])
 def test_a_job_starts_sooner_here_than_on_a_cluster(notes, monkeypatch, profile, start):
     given = []

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zerodr import papers
+from zerodr.checkout import require_checkout
 from zerodr.config.user_folders import ENDING
 from zerodr.encoders.publishing.export import RETRIEVER
 from zerodr.errors import ArtifactError, nearest
@@ -172,6 +173,8 @@ class Sources:
         if name == "bm25":
             return Source("bm25", collection, LEXICAL, (), {"language": "en"})
         where, names = f"{name} on {_name(collection)}", [source.name for source in matching]
+        if not names:
+            require_checkout(f"search {where}")
         raise ArtifactError(where, "can't answer queries", nearest(name, names) if names else "index it first")
 
     def on(self, collection: str) -> list[Source]:

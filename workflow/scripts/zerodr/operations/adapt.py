@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,10 @@ def adapt(request: AdaptRequest, plan_of: Callable[[Values], Plan], report: Repo
     values, name = prepare(request, plan_of)
     plan = plan_of(values)
     target = paths.adapted_page(name)
-    choice = choose(request, plan, target, values, name)
+    remembered = STATE / "adapt" / f"{object_digest([name, asdict(request)])[:16]}.candidates.json"
+    before = json.loads(remembered.read_text(encoding="utf-8")) if remembered.exists() else None
+    choice = choose(request, plan, target, values, name, before)
+    write_json(remembered, choice.candidates)
     values["candidates"] = choice.candidates
     for line in announce(plan_of(values), name, choice, request):
         report(line)
@@ -187,8 +190,13 @@ def gpus_here() -> int:
 
 
 # ---- candidates within a budget --------------------------------------------------------------------------------
-def choose(request: AdaptRequest, plan: Plan, target: str, values: Values, name: str) -> Candidates:
+def choose(
+    request: AdaptRequest, plan: Plan, target: str, values: Values, name: str, before: Sequence[str] | None = None
+) -> Candidates:
     """Choose candidates: all that learn nothing, then those that learn, in their order, while the budget lasts.
+
+    Args:
+        before: those that the same command compared. They stay: the budget counts work that is still to do.
 
     Raises:
         ConfigError: the method is not known, or learns nothing from documents.
@@ -209,7 +217,8 @@ def choose(request: AdaptRequest, plan: Plan, target: str, values: Values, name:
 
     left_out: dict[str, float] = {}
     for one in new:
-        if request.method == "auto" and total(done | needs[one]) > request.budget:
+        too_long = total(done | needs[one]) > request.budget if before is None else one not in before
+        if request.method == "auto" and too_long:
             left_out[one] = total(done | needs[one]) - total(done)
             continue
         chosen.append(one)
@@ -279,7 +288,7 @@ def announce(plan: Plan, name: str, choice: Candidates, request: AdaptRequest) -
         lines.append(f"note        {USUAL} was trained on English, the texts are in {row.language}: {FOREIGN}")
     if choice.left_out:
         more = ", ".join(f"{one} (about {duration(seconds)} more)" for one, seconds in choice.left_out.items())
-        lines.append(f"left out    {more}: give a larger --budget")
+        lines.append(f"left out    {more}: give another --budget, the same one keeps these candidates")
     if not choice.jobs:
         return [*lines, "time        nothing is left to do"]
     unknown = f", and {counted(choice.unknown, 'job')} of unknown time" if choice.unknown else ""

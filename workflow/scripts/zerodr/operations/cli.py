@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zerodr.checkout import enter_root, from_root
+from zerodr.checkout import enter_own_root, enter_root, from_root, provide_caches, require_checkout
 from zerodr.errors import ArtifactError, ConfigError
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def _start(
     """Log progress to standard error; change to the checkout's root."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     CALLED_IN[0] = enter_root()
+    provide_caches()
 
 
 @app.command()
@@ -108,7 +109,7 @@ def verify(
 ) -> None:
     """Check sizes and SHA-256 of artifacts and of everything above them. Exit status 1 when something is wrong."""
     from zerodr.lineage.graph import Graph
-    from zerodr.lineage.verify import imported
+    from zerodr.lineage.verify import imported, without_commit
     from zerodr.lineage.verify import verify as check
 
     if bool(artifacts) == everything:
@@ -116,7 +117,7 @@ def verify(
     graph = Graph()
     roots = _require(graph.artifacts()) if everything else [graph.find(artifact) for artifact in artifacts or []]
     findings = list(check(graph, roots))
-    for line in (*imported(graph, roots), *findings):
+    for line in (*imported(graph, roots), *without_commit(graph, roots), *findings):
         typer.echo(str(line))
     typer.echo(f"{len(graph.ancestors(*roots))} artifacts read; problems: {len(findings)}")
     raise typer.Exit(1 if findings else 0)
@@ -216,6 +217,7 @@ def adapt(
     from zerodr.operations.adapt import AdaptRequest, gpus_here, seconds_of
     from zerodr.operations.adapt import adapt as run
 
+    enter_own_root()
     chosen = profile or f"config/profiles/{'local' if gpus_here() else 'mini'}"
     if name is not None and len(folders) > 1:
         raise ConfigError(f"--name {name}", f"names one folder, found {len(folders)}", "leave it out")
@@ -378,6 +380,7 @@ def plan_with(values: Mapping[str, Any]) -> Plan:
     Raises:
         ConfigError: the configuration is wrong, or the working directory is in no checkout.
     """
+    require_checkout("zerodr")
     from zerodr.config.load import read_config
     from zerodr.operations.folders import notices
     from zerodr.operations.loading import load_plan

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from zerodr.checkout import CACHES, REFUSED, provide_caches
 from zerodr.config.mirrors import shared_mirrors
 from zerodr.config.quantities import GIBI, MEBI, first_names
 
@@ -83,7 +84,7 @@ def examine(root: Path = Path(".")) -> list[Check]:
     """Check what can be checked without a package."""
     size, free = memory(), shutil.disk_usage(root).free
     machine = [python(), packages(), space(root), size, cores(), gpu(), slurm()]
-    where = [mirrors(root / "config/config.yaml"), hub(False), writable(root / "results"), browser()]
+    where = [mirrors(root / "config/config.yaml"), hub(False), writable(root / "results"), caches(), browser()]
     return [*machine, *where, *runnable(free, memory_mib(), machine[5].state == "ok", SCALES)]
 
 
@@ -276,6 +277,15 @@ def writable(folder: Path = Path("results")) -> Check:
     except OSError as error:
         detail = f"{folder.resolve()}: {error.strerror}"
         return Check("results", "missing", detail, f"chmod u+w {folder}, or use another checkout")
+
+
+def caches() -> Check:
+    """Check whether libraries can write to the user's cache folder, and use the checkout's where they can't."""
+    refused = provide_caches() or os.environ.get(REFUSED, "")
+    if not refused:
+        return Check("caches", "ok", "the user's cache folder is writable")
+    detail = f"{refused} can't be written: libraries and Snakemake's jobs use {CACHES} of the checkout"
+    return Check("caches", "optional", detail, "run snakemake with a --profile of ours, or export XDG_CACHE_HOME")
 
 
 def browser() -> Check:
