@@ -168,9 +168,11 @@ def analyze_unstemmed(text: str) -> list[str]:
     return terms
 
 
-ANALYZERS: dict[str, Analyzer] = {"en": analyze_english, "zh": analyze_cjk} | dict.fromkeys(
-    WITHOUT_LUCENE, analyze_unstemmed
-)
+ANALYZERS: dict[str, Analyzer] = {
+    "en": analyze_english,
+    "zh": analyze_cjk,
+    **dict.fromkeys(WITHOUT_LUCENE, analyze_unstemmed),
+}
 
 
 def analyzer_of(language: str) -> Analyzer:
