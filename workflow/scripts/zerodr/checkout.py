@@ -28,9 +28,9 @@ def enter_root() -> Path:
 
 def enter_own_root() -> None:
     """Change from outside of checkouts to the one that this module is in."""
-    own = Path(__file__).resolve().parents[3]
-    if not _is_root(Path.cwd()) and _is_root(own):
-        os.chdir(own)
+    root = Path(__file__).resolve().parents[3]
+    if not _is_root(Path.cwd()) and _is_root(root):
+        os.chdir(root)
 
 
 def _is_root(folder: Path) -> bool:

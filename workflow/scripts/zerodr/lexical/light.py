@@ -44,7 +44,9 @@ def fill_light(blocks: Iterator[list[IndexedDocument]], folder: Path, settings: 
     (folder / FOLDER).mkdir()
     for name in ARRAYS:
         np.save(folder / FOLDER / f"{name}.npy", getattr(postings, name), allow_pickle=False)
-    (folder / FOLDER / "vocabulary.json").write_text(json.dumps(list(postings.vocabulary), ensure_ascii=False) + "\n")
+    (folder / FOLDER / "vocabulary.json").write_text(
+        json.dumps(list(postings.vocabulary), ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     return {"bm25s": version("bm25s"), "analyzer": f"{analyze.__module__}.{analyze.__name__}"}
 
 
@@ -131,7 +133,7 @@ class LightIndex:
     def load(cls, folder: Path, k1: float = 0.9, b: float = 0.4) -> LightIndex:
         """Load the index in a folder that `index_bm25` wrote with backend bm25s."""
         language = read_about(folder)["language"]
-        names = json.loads((folder / FOLDER / "vocabulary.json").read_text())
+        names = json.loads((folder / FOLDER / "vocabulary.json").read_text(encoding="utf-8"))
         arrays = ((name, np.load(folder / FOLDER / f"{name}.npy", allow_pickle=False)) for name in ARRAYS)
         return cls(Postings(**dict(arrays), vocabulary=_numbered(names)), k1, b, analyzer_of(language))
 
@@ -174,7 +176,7 @@ def read_holders(folder: Path) -> tuple[dict[str, int], int]:
 
     Reads neither postings nor scores.
     """
-    names = json.loads((folder / FOLDER / "vocabulary.json").read_text())
+    names = json.loads((folder / FOLDER / "vocabulary.json").read_text(encoding="utf-8"))
     ends = np.load(folder / FOLDER / "ends.npy", allow_pickle=False)
     documents = len(np.load(folder / FOLDER / "lengths.npy", mmap_mode="r", allow_pickle=False))
     return dict(zip(names, np.diff(ends).tolist(), strict=True)), documents

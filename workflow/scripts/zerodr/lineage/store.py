@@ -126,8 +126,8 @@ def _publisher() -> str:
     """Return the name of this checkout in a store that several publish to; it is created once."""
     path = FOLDER / "publisher.txt"
     if not path.exists():
-        path.write_text(f"{uuid.uuid4().hex}\n")
-    return path.read_text().strip()
+        path.write_text(f"{uuid.uuid4().hex}\n", encoding="utf-8")
+    return path.read_text(encoding="utf-8").strip()
 
 
 def _experiment(client: MlflowClient, uri: str, mlflow: Any) -> str:
@@ -334,7 +334,9 @@ class Store:
 
     def _log_files(self, run: str, record: Record) -> None:
         path = Path(record["artifact"])
-        listed = json.loads(path.read_text())["files"] if is_folder_artifact(path) and path.exists() else []
+        listed = (
+            json.loads(path.read_text(encoding="utf-8"))["files"] if is_folder_artifact(path) and path.exists() else []
+        )
         with tempfile.TemporaryDirectory() as folder:
             for source, name in views.small_files(record, listed):
                 target = Path(folder, name)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zerodr import papers
-from zerodr.checkout import require_checkout
 from zerodr.config.user_folders import ENDING
 from zerodr.encoders.publishing.export import RETRIEVER
 from zerodr.errors import ArtifactError, nearest
@@ -129,7 +128,7 @@ class Sources:
         if rule.writes == "collection":
             return self.named("bm25", artifact)
         if rule.kind == "export" and (retriever := Path(artifact).parent / RETRIEVER).exists():
-            chosen = json.loads(retriever.read_text())
+            chosen = json.loads(retriever.read_text(encoding="utf-8"))
             return self._compared(chosen["method"], chosen["collection"])
         stands_for = {("evaluate", ""): "run", ("export", "model"): "model"}.get((rule.kind, rule.writes))
         targets = set(_inputs(record)[stands_for]) if stands_for else {artifact}
@@ -173,8 +172,6 @@ class Sources:
         if name == "bm25":
             return Source("bm25", collection, LEXICAL, (), {"language": "en"})
         where, names = f"{name} on {_name(collection)}", [source.name for source in matching]
-        if not names:
-            require_checkout(f"search {where}")
         raise ArtifactError(where, "can't answer queries", nearest(name, names) if names else "index it first")
 
     def on(self, collection: str) -> list[Source]:

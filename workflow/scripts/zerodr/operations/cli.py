@@ -331,7 +331,7 @@ def schema(write: Annotated[bool, typer.Option("--write", help=f"Write it to {SC
     from zerodr.config.load import config_schema
 
     if write:
-        SCHEMA.write_text(config_schema())
+        SCHEMA.write_text(config_schema(), encoding="utf-8")
     else:
         typer.echo(config_schema(), nl=False)
 
@@ -345,7 +345,7 @@ def settings(
     from zerodr.operations.reference import render
 
     if write:
-        REFERENCE.write_text(render())
+        REFERENCE.write_text(render(), encoding="utf-8")
     elif markdown:
         typer.echo(render(), nl=False)
     else:

@@ -326,7 +326,7 @@ def check_planned(plan: Plan, rules: Iterable[str]) -> None:
 def ask_slurm(words: list[str]) -> subprocess.CompletedProcess[str]:
     """Run one of Slurm's commands; one that hangs counts as failed."""
     try:
-        return subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        return subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False, encoding="utf-8")
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(words, 1, "", f"{words[0]}: no answer within {PATIENCE_S} s")
 

@@ -160,7 +160,7 @@ def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
     """Return the type of a folder's file system, such as `ext4` or `nfs4`; empty when unknown."""
     if not mounts.exists():
         return ""
-    fields = [line.split() for line in mounts.read_text().splitlines()]
+    fields = [line.split() for line in mounts.read_text(encoding="utf-8").splitlines()]
     above = [(entry[1], entry[2]) for entry in fields if folder.resolve().is_relative_to(entry[1])]
     return max(above, key=lambda entry: len(entry[0]), default=("", ""))[1]
 
