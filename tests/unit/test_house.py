@@ -257,7 +257,7 @@ def test_files_of_tests_have_names_of_their_own(root):
 
 
 TEXT_FILES, TEXT_RUNS = {"read_text", "write_text"}, {"run", "Popen", "check_output"}
-BINARY_OPENERS = {"gzip", "tarfile", "zipfile", "os", "webbrowser"}
+BINARY_OPENERS = {"sums", "gzip", "tarfile", "zipfile", "os", "webbrowser"}
 
 
 def lacks_encoding(call: ast.Call) -> bool:

@@ -13,7 +13,7 @@ from snakemake.cli import parse_config
 
 from zerodr.config.load import load_bench, read_config
 from zerodr.config.user_folders import split_folders
-from zerodr.config.words import is_kept, parse_texts, parse_words
+from zerodr.config.words import is_unchanged, parse_texts, parse_words
 from zerodr.errors import ConfigError
 from zerodr.operations import adapt as module
 from zerodr.operations.adapt import AdaptRequest, prepare, run
@@ -56,7 +56,7 @@ def test_a_text_stays_as_it_was_typed(text):
 @given(NAMES | st.sampled_from(ODD))
 def test_a_word_reaches_a_job_or_is_refused(text):
     word = f"byo_name={text}"
-    if is_kept(word):
+    if is_unchanged(word):
         shown = subprocess.run(["sh", "-c", f"printf '%s' {word!r}"], capture_output=True, check=True).stdout
         assert shown.decode() == word
     else:

@@ -26,7 +26,7 @@ def enter_root() -> Path:
     return called_in
 
 
-def enter_own_root() -> None:
+def enter_installed_root() -> None:
     """Change from outside of checkouts to the one that this module is in."""
     root = Path(__file__).resolve().parents[3]
     if not _is_root(Path.cwd()) and _is_root(root):

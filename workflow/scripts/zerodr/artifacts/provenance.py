@@ -28,11 +28,9 @@ def code() -> dict:
     except OSError as error:
         return _no_commit(f"git does not run: {error.strerror}")
     if top.returncode:
-        told = " ".join(top.stderr.split())
-        owned = "dubious ownership" in told
-        return _no_commit(
-            "git refuses a repository of another owner (safe.directory)" if owned else "no git repository"
-        )
+        is_foreign = "dubious ownership" in " ".join(top.stderr.split())
+        refusal = "git refuses a repository of another owner (safe.directory)"
+        return _no_commit(refusal if is_foreign else "no git repository")
     if Path(top.stdout.strip()).resolve() != PROJECT:
         return _no_commit(f"the repository {top.stdout.strip()} is not the checkout's own")
     folders = ("Snakefile", "workflow", "config", "envs")

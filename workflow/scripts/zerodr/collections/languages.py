@@ -95,7 +95,7 @@ def language_of(texts: Iterable[str]) -> str:
 
 def _by_marks(script: str, counts: Counter[str], letters: int) -> str:
     """Return the language of a script by the letters that the others don't have."""
-    marks = {language: sum(counts[letter] for letter in own) for language, own in MARKS.get(script, {}).items()}
+    marks = {language: sum(counts[letter] for letter in signs) for language, signs in MARKS.get(script, {}).items()}
     if marks.pop(UNKNOWN, 0) > letters * UNKNOWN_SHARE:
         return UNKNOWN
     return max(marks, key=lambda language: marks[language], default=script)
@@ -107,13 +107,13 @@ def _by_words(text: str, counts: Counter[str]) -> str:
     total = words.total()
     if total < LEAST_WORDS:
         return "en"
-    shares = {name: sum(words[word] for word in own.split()) / total for name, own in SMALL_WORDS.items()}
+    shares = {name: sum(words[word] for word in signs.split()) / total for name, signs in SMALL_WORDS.items()}
     letters = max(counts.total(), 1)
 
-    def strange(own: str) -> float:
-        return sum(n for letter, n in counts.items() if not letter.isascii() and letter not in own) / letters
+    def strange(signs: str) -> float:
+        return sum(n for letter, n in counts.items() if not letter.isascii() and letter not in signs) / letters
 
-    others = [name for name, own in LETTERS.items() if strange(own) <= STRANGE_SHARE]
+    others = [name for name, signs in LETTERS.items() if strange(signs) <= STRANGE_SHARE]
     best = max(others, key=lambda name: shares[name], default="en")
     if best != "en" and shares[best] >= max(WORDS_SHARE, AHEAD * shares["en"]):
         return best

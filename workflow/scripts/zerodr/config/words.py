@@ -41,17 +41,17 @@ def parse_texts(words: Iterable[str]) -> dict[str, Any]:
     """
     given = list(words)
     for word in given:
-        if not is_kept(word):
+        if not is_unchanged(word):
             problem = "does not reach jobs as it is: Snakemake and the shell change its quotes, backslashes or signs"
             raise ConfigError(f"--config {word}", problem, "write it into a YAML file, then: --configfile FILE")
     return parse_words(word for word in given if word.partition("=")[0] in texts())
 
 
-def is_kept(word: str) -> bool:
+def is_unchanged(word: str) -> bool:
     """Test whether Snakemake hands a word on to its jobs unchanged: it writes `repr(word)` into a shell's command.
 
-    >>> is_kept("byo=my notes #2"), is_kept("byo=it's"), is_kept("byo=it's $5"), is_kept("byo=a\\\\b")
-    (True, True, False, False)
+    >>> is_unchanged("byo=it's"), is_unchanged("byo=it's $5"), is_unchanged("byo=a\\\\b")
+    (True, False, False)
     """
     written = repr(word)
     return written == f"'{word}'" or written == f'"{word}"' and not EXPANDED & set(word)

@@ -45,10 +45,10 @@ def read_rows(path: Path) -> list[Row]:
     header = [name.lower() for name in header]
     if lacking := [name for name in COLUMNS[:3] if name not in header]:
         raise CollectionError(path, f"has no column {lacking[0]!r}", "keep the header line as it was written")
-    places = [header.index(name) for name in COLUMNS if name in header]
+    columns = [header.index(name) for name in COLUMNS if name in header]
     graded = []
     for number, cells in enumerate(rows, 2):
-        ordered = [cells[place] if place < len(cells) else "" for place in places]
+        ordered = [cells[column] if column < len(cells) else "" for column in columns]
         if ordered[0] and not (ordered[1] and ordered[2]):
             where, problem = f"{path}:{number}", f"the grade {ordered[0]!r} has no query-id or no corpus-id"
             raise CollectionError(where, problem, "write grades into lines of pairs, and leave their ids there")
@@ -112,8 +112,8 @@ def read_grades(path: Path, homes: Sequence[Path]) -> pd.DataFrame:
             problem = f"{side} {key!r} is not in the collection ({len(unknown)} such lines)"
             step = "write the id as it was; spreadsheets change ids that look like numbers or dates (0002 becomes 2)"
             raise CollectionError(f"{path}:{line}", problem, step)
-    found = [(query, document, grade) for (query, document), (_, grade) in graded.items()]
-    return pd.DataFrame(found, columns=["query", "document", "grade"]).astype({"grade": int})
+    triples = [(query, document, grade) for (query, document), (_, grade) in graded.items()]
+    return pd.DataFrame(triples, columns=["query", "document", "grade"]).astype({"grade": int})
 
 
 def id_cell(side: str, key: str) -> str:
@@ -141,7 +141,7 @@ def offer(source: Path, target: Path) -> None:
     rows = read_rows(target) if target.exists() else []
     keys = {tuple(row.cells[1:3]) for row in rows}
     new = [line for line in lines if tuple(line.split("\t")[1:3]) not in keys]
-    kept = ["\t".join(" ".join(cell.split()) for cell in row.cells) for row in rows]
-    data = ("\n".join([header, *kept, *new]) + "\n").encode()
+    graded = ["\t".join(" ".join(cell.split()) for cell in row.cells) for row in rows]
+    data = ("\n".join([header, *graded, *new]) + "\n").encode()
     if not target.exists() or target.read_bytes() != data:
         target.write_bytes(data)

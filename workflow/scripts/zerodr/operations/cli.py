@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zerodr.checkout import enter_own_root, enter_root, from_root, provide_caches, require_checkout
+from zerodr.checkout import enter_installed_root, enter_root, from_root, provide_caches, require_checkout
 from zerodr.errors import ArtifactError, ConfigError
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def adapt(
     from zerodr.operations.adapt import AdaptRequest, gpus_here, seconds_of
     from zerodr.operations.adapt import adapt as run
 
-    enter_own_root()
+    enter_installed_root()
     chosen = profile or f"config/profiles/{'local' if gpus_here() else 'mini'}"
     if name is not None and len(folders) > 1:
         raise ConfigError(f"--name {name}", f"names one folder, found {len(folders)}", "leave it out")

@@ -240,7 +240,7 @@ class Representation:
                 roots.append(loss)
                 upstream.append(torch.ones_like(loss) * scale)
             if number == last and sums is not None:
-                sums.open(encoding="utf-8")
+                sums.open()
             if roots and (number == last or not self.passes):
                 torch.autograd.backward(roots, upstream)
                 roots, upstream = [], []
