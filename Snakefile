@@ -30,6 +30,8 @@ if find_spec("pydantic") is None:
 
 from zerodr import papers
 from zerodr.artifacts.guard import repeat_errors, spare_tracebacks
+from zerodr.checkout import provide_caches
+from zerodr.config.words import parse_texts
 from zerodr.errors import ZerodrError
 from zerodr.operations.loading import default_scale, load_plan, take_screen
 from zerodr.plan import paths
@@ -39,11 +41,13 @@ from zerodr.plan.patterns import Patterns
 from zerodr.plan.reporting import tables
 from zerodr.plan.targets import nearest_target
 
+provide_caches()
 SCREEN = take_screen(workflow.output_settings, workflow.is_main_process)
 CEILINGS = {}  # filled in before the first job is submitted
 STARTED = []
 config.setdefault("scale", default_scale(workflow.resource_settings.default_resources))
 try:
+    config |= parse_texts(workflow.config_settings.config_args or ())
     PLAN = load_plan(CHECKOUT, config, workflow.is_main_process, CEILINGS)
 except ZerodrError as error:
     raise WorkflowError(str(error)) from None

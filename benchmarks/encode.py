@@ -68,7 +68,7 @@ def encode(encoder: Encoder, texts: list[str], threads: int) -> np.ndarray:
 
 def operations(encoder: Encoder, texts: list[str]) -> float:
     """Floating point operations of one pass without padding: multiplications of weights and attention."""
-    config = json.loads((Path(encoder.tokenizer.name_or_path) / "config.json").read_text())
+    config = json.loads((Path(encoder.tokenizer.name_or_path) / "config.json").read_text(encoding="utf-8"))
     width, depth = config["hidden_size"], config["num_hidden_layers"]
     weights = depth * (4 * width**2 + 2 * width * config["intermediate_size"])
     lengths = encoder.tokenize(texts).lengths.astype(np.float64)

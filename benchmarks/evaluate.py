@@ -41,7 +41,7 @@ def make(folder: Path, queries: int) -> None:
     names = {"query": [f"question{q}" for q in query], "document": [f"document{d}" for d in rows], "score": scores}
     write_run(folder / "run.trec.gz", total_order(pd.DataFrame(names)), "made-up")
     judged = [(f"question{q}", f"document{d}") for q in range(queries) for d in random.choice(DOCUMENTS, JUDGED, False)]
-    (folder / "qrels.tsv").write_text("".join(f"{q} 0 {d} 1\n" for q, d in judged))
+    (folder / "qrels.tsv").write_text("".join(f"{q} 0 {d} 1\n" for q, d in judged), encoding="utf-8")
 
 
 def ours(folder: Path, any_space: bool) -> float:
@@ -68,7 +68,7 @@ def alone(folder: Path) -> float:
 
     with gzip.open(folder / "run.trec.gz") as stream:
         run = pytrec_eval.parse_run(io.TextIOWrapper(stream))
-    with open(folder / "qrels.tsv") as stream:
+    with open(folder / "qrels.tsv", encoding="utf-8") as stream:
         qrels = pytrec_eval.parse_qrel(stream)
     found = pytrec_eval.RelevanceEvaluator(qrels, set(TREC)).evaluate(run)
     return float(np.mean([measures["ndcg_cut_10"] for measures in found.values()]))

@@ -46,7 +46,9 @@ COUNT, LETTERS = 20, 335
 
 def resident(key: str) -> float:
     """MiB of this process: VmRSS now, VmHWM at most so far."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(key))
+    line = next(
+        line for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines() if line.startswith(key)
+    )
     return int(line.split()[1]) / 1024
 
 
@@ -110,7 +112,7 @@ def load(folder: str) -> float:
 def child(*words: object) -> float:
     """Run a case in a process of its own."""
     command = [sys.executable, __file__, "--child", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, encoding="utf-8")
     return float(done.stdout.split()[-1])
 
 

@@ -61,7 +61,7 @@ def make(documents: int, random: np.random.Generator) -> Desk:
     table = pa.table([pa.array(column, pa.string()) for column in columns], schema=CORPUS_SCHEMA)
     pq.write_table(table, folder / "corpus.parquet", row_group_size=ROW_GROUP, compression="zstd")
     pq.write_table(QUERY_SCHEMA.empty_table(), folder / "queries.parquet")
-    Path(COLLECTION).write_text('{"files": []}')
+    Path(COLLECTION).write_text('{"files": []}', encoding="utf-8")
     settings = {"backend": "lucene", "fields": "flat", "language": "en"}
     run_spec(
         StageSpec(

@@ -66,8 +66,8 @@ def write_collection(name: str, documents: list[tuple[str, str, str]]) -> None:
     queries = [(f"q{number}", title or text) for number, (_, title, text) in enumerate(chosen)]
     pq.write_table(table(queries, QUERY_SCHEMA), folder / "queries.parquet")
     judged = "".join(f"q{number}\t{key}\t1\n" for number, (key, _, _) in enumerate(chosen))
-    (folder / "qrels.test.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged)
-    (folder / "manifest.json").write_text(json.dumps(build_manifest(folder)))
+    (folder / "qrels.test.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged, encoding="utf-8")
+    (folder / "manifest.json").write_text(json.dumps(build_manifest(folder)), encoding="utf-8")
 
 
 def table(rows: list, schema: pa.Schema) -> pa.Table:
@@ -87,7 +87,7 @@ def run(rule: str, inputs: dict, output: tuple[str, str], params: dict) -> float
         13,
         len(os.sched_getaffinity(0)),
     )
-    Path("spec.json").write_text(json.dumps(asdict(spec)))
+    Path("spec.json").write_text(json.dumps(asdict(spec)), encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": str(SCRIPTS)}
     child = os.posix_spawn(sys.executable, [sys.executable, "-m", "zerodr.run", "spec.json"], environment)
     _, status, usage = os.wait4(child, 0)

@@ -47,9 +47,9 @@ def write_folder(folder: Path, documents: int, words: list[int]) -> None:
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     step = documents // QUERIES
     with (
-        open(folder / "corpus.jsonl", "w") as corpus,
-        open(folder / "queries.jsonl", "w") as queries,
-        open(folder / "qrels/test.tsv", "w") as qrels,
+        open(folder / "corpus.jsonl", "w", encoding="utf-8") as corpus,
+        open(folder / "queries.jsonl", "w", encoding="utf-8") as queries,
+        open(folder / "qrels/test.tsv", "w", encoding="utf-8") as qrels,
     ):
         qrels.write("query-id\tcorpus-id\tscore\n")
         for number, text in enumerate(texts(documents, *words)):
@@ -107,7 +107,7 @@ def measured(folder: Path, collection: str, model: str) -> dict[str, list[tuple[
         rows = [
             row
             for path in benchmark_files(folder, rule, collection, model)
-            for row in csv.DictReader(path.read_text().splitlines(), delimiter="\t")
+            for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines(), delimiter="\t")
         ]
         if rows:
             found[rule] = [(float(row["max_rss"]), float(row["s"]), float(row["cpu_time"])) for row in rows]
@@ -117,7 +117,8 @@ def measured(folder: Path, collection: str, model: str) -> dict[str, list[tuple[
 def rates(folder: Path, collection: str, model: str) -> list[float]:
     """Documents per second that each job of `embed_corpus` encoded, without its start, from its lineage record."""
     records = [
-        json.loads(path.read_text()) for path in sorted(folder.glob(f"{model}*/*/{collection}/**/*lineage.json"))
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.glob(f"{model}*/*/{collection}/**/*lineage.json"))
     ]
     return [
         metric["value"]

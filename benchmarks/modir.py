@@ -32,7 +32,7 @@ MIB = 2**20
 
 def resident_mib() -> float:
     """Memory of this process now."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
     return pages * resource.getpagesize() / MIB
 
 

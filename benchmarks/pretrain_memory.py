@@ -36,14 +36,14 @@ def run(
 
     outputs = {"model": f"{place}/manifest.json"}
     spec = StageSpec(rule, RULES[rule].version, {"output": place}, inputs, outputs, params, 13, threads)
-    Path("spec.json").write_text(json.dumps(asdict(spec)))
+    Path("spec.json").write_text(json.dumps(asdict(spec)), encoding="utf-8")
     environment = os.environ | {"PYTHONPATH": str(SCRIPTS), "OMP_NUM_THREADS": str(threads)}
     child = os.posix_spawn(sys.executable, [sys.executable, "-m", "zerodr.run", "spec.json"], environment)
     _, status, usage = os.wait4(child, 0)
     if status:
         raise SystemExit(f"{rule} ended with status {status}")
     record = Path(place) / "lineage.json"
-    notes = json.loads(record.read_text())["notes"] if record.exists() else {}
+    notes = json.loads(record.read_text(encoding="utf-8"))["notes"] if record.exists() else {}
     return usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime, notes
 
 
@@ -59,7 +59,7 @@ def write_collection(folder: Path) -> None:
     texts = passages(TEXTS)
     columns = [[f"d{number}" for number in range(len(texts))], [""] * len(texts), texts]
     pq.write_table(pa.table(columns, schema=CORPUS_SCHEMA), folder / "corpus.parquet")
-    (folder / "manifest.json").write_text(json.dumps(build_manifest(folder)))
+    (folder / "manifest.json").write_text(json.dumps(build_manifest(folder)), encoding="utf-8")
 
 
 def pretraining(objective: str, batch: int, steps: int) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def run(targets: list[str], *words: str) -> float:
     """Make the targets again; seconds of the whole command."""
     command = [sys.executable, "-m", "snakemake", *targets, "--forcerun", RULE, "--quiet", "all", *words]
     started = time.monotonic()
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, encoding="utf-8")
     if done.returncode:
         raise SystemExit(done.stdout + done.stderr)
     return time.monotonic() - started

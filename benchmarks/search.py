@@ -137,7 +137,7 @@ def child(kind: str, arguments: argparse.Namespace, coretype: str | None) -> dic
         "--child",
         kind,
     ]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True, encoding="utf-8")
     return json.loads(done.stdout.splitlines()[-1])
 
 

@@ -248,7 +248,7 @@ def run_memory(batch: int, chunk: int | None) -> dict[str, Any]:
 def child(*words: str) -> dict[str, Any]:
     """The result of one run in a fresh process."""
     command = [sys.executable, __file__, "--child", ",".join(words)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, encoding="utf-8")
     if done.returncode:
         raise SystemExit(f"{words} failed:\n{done.stderr}")
     return json.loads(done.stdout.strip().splitlines()[-1])

@@ -50,7 +50,11 @@ class Check:
         """Name the device."""
         if self.on_gpu:
             return torch.cuda.get_device_name(self.device)
-        models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+        models = [
+            line
+            for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+            if line.startswith("model name")
+        ]
         return f"CPU ({models[0].partition(': ')[2]})" if models else "CPU"
 
     def new_folder(self, name: str) -> Path:

@@ -76,7 +76,7 @@ def killed_and_resumed(check: Check, left: Callable[[], float]) -> Facts:
     Args:
         left: seconds for a child process.
     """
-    (check.folder / "texts.json").write_text(json.dumps(check.texts))
+    (check.folder / "texts.json").write_text(json.dumps(check.texts), encoding="utf-8")
     check.model_folder("bert")
     whole, again = (trained(check, check.new_folder("whole"), None)["digest"] for _ in range(2))
     state = check.new_folder("killed")
@@ -109,6 +109,7 @@ def _child(check: Check, state: Path, kill_at: int | None, seconds: float) -> su
         text=True,
         check=False,
         timeout=max(1.0, seconds),
+        encoding="utf-8",
     )
 
 

@@ -56,7 +56,9 @@ def main() -> None:
     quiet()
     torch.set_num_threads(given["threads"])
     folder = Path(given["folder"])
-    check = Check(given["device"], given["tiny"], folder, json.loads((folder / "texts.json").read_text()))
+    check = Check(
+        given["device"], given["tiny"], folder, json.loads((folder / "texts.json").read_text(encoding="utf-8"))
+    )
     say(json.dumps(trained(check, Path(given["state"]), given["kill_at"])))
 
 

@@ -53,7 +53,7 @@ def missing(wanted: dict[str, tuple[str, str]]) -> dict[str, str]:
 
 def pins() -> dict[str, str]:
     """Read the versions of envs/requirements.lock, by package in small letters."""
-    lock = (ROOT / "envs" / "requirements.lock").read_text()
+    lock = (ROOT / "envs" / "requirements.lock").read_text(encoding="utf-8")
     return {name.lower(): version for name, version in re.findall(r"^([\w.-]+)==([\w.]+)", lock, re.M)}
 
 

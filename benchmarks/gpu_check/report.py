@@ -172,7 +172,7 @@ class Report:
             "table": self.table(),
         }
         partial = self.file.with_name(f".{self.file.name}.writing")
-        partial.write_text(json.dumps(content, indent=1) + "\n")
+        partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
         partial.replace(self.file)
 
 

@@ -20,7 +20,7 @@ def mirrors() -> list[Path]:
     """List the folders that may hold archives."""
     import yaml
 
-    named = yaml.safe_load((ROOT / "config" / "config.yaml").read_text())["mirrors"]
+    named = yaml.safe_load((ROOT / "config" / "config.yaml").read_text(encoding="utf-8"))["mirrors"]
     return [ROOT / folder for folder in [*named, BESIDE, f"../{BESIDE}"]]
 
 

@@ -68,7 +68,7 @@ def rules() -> dict[str, list[str]]:
     """Names of rules by file of `workflow/rules`, without its ending."""
     pattern, folder = r"(?m)^\s*(?:rule|use rule \w+ as) (\w+)", ROOT / "workflow/rules"
     files = {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.smk"))}
-    return {name: re.findall(pattern, path.read_text()) for name, path in files.items()}
+    return {name: re.findall(pattern, path.read_text(encoding="utf-8")) for name, path in files.items()}
 
 
 def edges() -> set[tuple[str, str]]:
@@ -83,7 +83,9 @@ def edges() -> set[tuple[str, str]]:
         "dot",
         "--forceall",
     ]
-    graph = subprocess.run([*command, *TARGETS], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    graph = subprocess.run(
+        [*command, *TARGETS], cwd=ROOT, capture_output=True, text=True, check=True, encoding="utf-8"
+    ).stdout
     names = dict(re.findall(r'(\d+)\[label = "([^"]+)"', graph))
     return {(names[a], names[b]) for a, b in re.findall(r"(\d+) -> (\d+)", graph)}
 
@@ -147,4 +149,4 @@ def draw(by_file: dict[str, list[str]], joined: set[tuple[str, str]]) -> str:
 
 
 if __name__ == "__main__":
-    Path(__file__).with_suffix(".svg").write_text(draw(rules(), edges()))
+    Path(__file__).with_suffix(".svg").write_text(draw(rules(), edges()), encoding="utf-8")

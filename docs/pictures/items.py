@@ -81,4 +81,4 @@ def words(verdicts: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(ROOT))
+    PAGE.write_text(page(ROOT), encoding="utf-8")

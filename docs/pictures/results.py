@@ -33,7 +33,7 @@ class Effect:
 
 def cells(name: str, heading: str) -> list[list[str]]:
     """Rows of the table whose header line contains `heading`, the header first, in `benchmarks/<name>.md`."""
-    lines = (BENCHMARKS / f"{name}.md").read_text().splitlines()
+    lines = (BENCHMARKS / f"{name}.md").read_text(encoding="utf-8").splitlines()
     start = next(number for number, row in enumerate(lines) if row.startswith("|") and heading in row)
     rows = []
     for row in lines[start:]:
@@ -102,7 +102,7 @@ def berm_weights() -> list[Effect]:
 def ddr() -> list[Effect]:
     """The target's language model after 200 and 400 steps against none."""
     header, *rows = cells("ddr", "| | NFCorpus | ArguAna | SciFact | FiQA-13k | MLQuestions | SQuADShifts reddit |")
-    lines = (BENCHMARKS / "ddr.md").read_text().splitlines()
+    lines = (BENCHMARKS / "ddr.md").read_text(encoding="utf-8").splitlines()
     rows = [[c.strip() for c in row.strip("|").split("|")] for row in lines if re.match(r"\| [24]00 steps \|", row)]
     return [effect(target, row[0], cell) for row in rows for target, cell in zip(header[1:], row[1:], strict=True)]
 
@@ -129,7 +129,7 @@ def modir() -> list[Effect]:
 
 def moma() -> list[Effect]:
     """The target plugged in against left out, with the same weights."""
-    said = (BENCHMARKS / "moma.md").read_text().replace("\n", " ")
+    said = (BENCHMARKS / "moma.md").read_text(encoding="utf-8").replace("\n", " ")
     pattern = r"([+-]\.\d+ \[[^\]]+\]) on (MLQuestions|FiQA-13k|SciFact|NFCorpus)"
     return [effect(target, "target plugged in", cell) for cell, target in re.findall(pattern, said)]
 
@@ -157,7 +157,7 @@ def adapt_query() -> list[Effect]:
 def learning() -> list[Effect]:
     """ANCE's own negatives against BM25's, at equal steps."""
     header, *rows = cells("learning", "| | SQuAD dev | SciFact | NFCorpus | ArguAna |")
-    lines = (BENCHMARKS / "learning.md").read_text().splitlines()
+    lines = (BENCHMARKS / "learning.md").read_text(encoding="utf-8").splitlines()
     row = next(row for row in lines if row.startswith("| ANCE - DPR at equal steps"))
     values = [cell.strip() for cell in row.strip("|").split("|")][1:]
     return [effect(target, "own negatives", cell) for target, cell in zip(header[1:], values, strict=True)]
@@ -172,7 +172,7 @@ def genq() -> list[Effect]:
 
 def proxies() -> list[tuple[str, float, float]]:
     """(method, gain by known items, gain by judgements) of each pair of method and English target."""
-    lines = (BENCHMARKS / "proxies.md").read_text().splitlines()
+    lines = (BENCHMARKS / "proxies.md").read_text(encoding="utf-8").splitlines()
     pattern = r"\| (?!CMRC)([^|]+) \| ([^|]+) \| ([+-]?\.\d+) \| ([+-]?\.\d+) \|"
     found = [match for row in lines if (match := re.fullmatch(pattern, row))]
     return [(match[2], float(match[4]), float(match[3])) for match in found]
@@ -274,6 +274,6 @@ def figure(name: str) -> str:
 SCATTER = "Does a proxy predict the gain? A point is a method on a target"
 
 if __name__ == "__main__":
-    (HERE / "proxies.svg").write_text(scatter(SCATTER, proxies()))
+    (HERE / "proxies.svg").write_text(scatter(SCATTER, proxies()), encoding="utf-8")
     for name in FIGURES:
-        (HERE / f"{name}.svg").write_text(figure(name))
+        (HERE / f"{name}.svg").write_text(figure(name), encoding="utf-8")

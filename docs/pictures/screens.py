@@ -75,10 +75,12 @@ def _answers(address: str) -> bool:
 
 def take_mlflow(page: Path) -> None:
     """Write pictures of the lineage in MLflow: methods, groups, and all that used a collection."""
-    link = urllib.parse.urlparse(json.loads((ROOT / "results/lineage/link.json").read_text())).fragment
+    link = urllib.parse.urlparse(json.loads((ROOT / "results/lineage/link.json").read_text(encoding="utf-8"))).fragment
     runs = link.partition("?")[0]
     collection, method = corner(page)
-    digest = json.loads((ROOT / f"results/collections/{collection}/lineage.json").read_text())["digest"][:36]
+    digest = json.loads((ROOT / f"results/collections/{collection}/lineage.json").read_text(encoding="utf-8"))[
+        "digest"
+    ][:36]
     search = urllib.parse.quote(f"dataset.digest = '{digest}'")
     store = f"sqlite:///{ROOT / 'results/lineage/mlflow.db'}"
     with served("mlflow", "ui", "--workers", "1", "--backend-store-uri", store) as address:
@@ -91,7 +93,7 @@ def take_mlflow(page: Path) -> None:
 
 def corner(page: Path) -> tuple[str, str]:
     """Return the last collection and the last method of a page's table."""
-    table = page.with_suffix(".tsv").read_text().splitlines()
+    table = page.with_suffix(".tsv").read_text(encoding="utf-8").splitlines()
     names = [name.partition(" ")[0] for name in table[0].split("\t")[1:] if not name.startswith("Avg")]
     return names[-1], table[-1].partition("\t")[0]
 

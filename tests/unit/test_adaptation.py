@@ -19,7 +19,8 @@ from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.artifacts.trec import total_order, write_run
 from zerodr.errors import CollectionError
 from zerodr.evaluation.adaptation import ALL, Comparison, QueryKind, agreement, decide, sentences
-from zerodr.evaluation.judge_adaptation import id_cell, id_of_cell, pairs_to_judge, read_grades, write_pairs
+from zerodr.evaluation.grades import id_cell, id_of_cell, offer, read_grades, read_rows
+from zerodr.evaluation.judge_adaptation import pairs_to_judge, write_pairs
 
 NAMES = {"words": False, "start": False, "new": True}
 DRAW = np.random.default_rng(5)
@@ -212,6 +213,41 @@ def test_the_written_pairs_come_back_whatever_their_ids(tmp_path, notes):
 def test_any_id_survives_a_cell(key):
     cell = id_cell("query", key)
     assert id_of_cell("query", cell) == key and " ".join(cell.split()) == cell
+
+
+LINES = ["grade\tquery-id\tcorpus-id\tquery", '1\tquery:q\tdocument:0002\t"é" ü', "0\tquery:q\tdocument:50%25\tx", ""]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("separator", ["\t", ";", ","])
+def test_files_of_spreadsheets_are_read(tmp_path, notes, encoding, separator):
+    path = tmp_path / "to_judge.tsv"
+    text = "\r\n".join(LINES).replace('\t"é" ü', '\t"""é"" ü"').replace("query:q", '"query:q"').replace("\t", separator)
+    path.write_bytes(text.encode(encoding))
+    assert read_grades(path, [notes])[["document", "grade"]].to_numpy().tolist() == [["0002", 1], ["50%", 0]]
+    (tmp_path / "new.tsv").write_text("\n".join([*LINES[:1], *("\t" + line.partition("\t")[2] for line in LINES[1:3])]))
+    offer(tmp_path / "new.tsv", path)
+    assert [row.cells[0] for row in read_rows(path)] == ["1", "0"]
+    assert path.read_text(encoding="utf-8").splitlines()[1] == LINES[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "to_judge.tsv: is empty: delete it"),
+        ("\n".join(LINES).encode("cp1252"), r"tsv:2: is in neither UTF-8 nor UTF-16 \(perhaps Windows-1252"),
+        (b"grade\tquery-id\tcorpus-id\n1\n", "tsv:2: the grade '1' has no query-id or no corpus-id: write grades"),
+        (b"grade\tquery-id\tcorpus-id\n\n1\tq\t\n", "tsv:3: the grade '1' has no query-id"),
+        (b"grade\tquery-id\tcorpus-id\n1\tq\t0002\n0\tq\t0002\n", "tsv:3: the pair has grade 0 here, and 1 in line 2"),
+        (b"grade\tquery-id\tcorpus-id\n1e3\tq\t0002\n", "tsv:2: the grade '1e3' is no whole number"),
+        (b"a\tb\n1\tq\n", "has no column 'grade'"),
+    ],
+)
+def test_lines_that_say_nothing_clear_are_refused(tmp_path, notes, content, problem):
+    path = tmp_path / "to_judge.tsv"
+    path.write_bytes(content)
+    with pytest.raises(CollectionError, match=problem):
+        read_grades(path, [notes])
 
 
 # ---- stages ----------------------------------------------------------------------------------------------------

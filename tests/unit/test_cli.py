@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from zerodr.artifacts.record import read_record
 from zerodr.checkout import split_config
+from zerodr.config.words import parse_words
 from zerodr.errors import ArtifactError, ConfigError, ZerodrError
 from zerodr.operations import cli
 from zerodr.operations.estimate import sizes
@@ -153,7 +154,7 @@ def test_targets_are_listed_and_checked(plan):
 
 
 def test_words_are_read_like_snakemake_does():
-    assert cli.parse_words(["a=1", "b=[x, y]", "c=null", "d=a=b", "e="]) == {
+    assert parse_words(["a=1", "b=[x, y]", "c=null", "d=a=b", "e="]) == {
         "a": 1,
         "b": ["x", "y"],
         "c": None,
@@ -161,7 +162,7 @@ def test_words_are_read_like_snakemake_does():
         "e": None,
     }
     with pytest.raises(ConfigError, match="no YAML"):
-        cli.parse_words(["a=[1"])
+        parse_words(["a=[1"])
 
 
 JOBS = """
@@ -182,7 +183,7 @@ def test_jobs_come_from_snakemake_with_their_files(tmp_path, monkeypatch, capfd)
     monkeypatch.chdir(tmp_path)
     Path("Snakefile").write_text(JOBS)
     before = signal.getsignal(signal.SIGTERM)
-    jobs = sorted(planned_jobs("all", ["given=[x, y]"], None), key=lambda job: job.rule)  # type: ignore[arg-type]
+    jobs = sorted(planned_jobs("all", {"given": ["x", "y"]}, None), key=lambda job: job.rule)  # type: ignore[arg-type]
     names = ("a.npy", "b.npy")
     assert jobs[0] == Job("all", {}, ("r, all.gz",))
     assert sorted(jobs[1:3], key=lambda job: job.outputs) == [Job("embed", {"shard": n[0]}, (), (n,)) for n in names]

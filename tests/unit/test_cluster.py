@@ -31,6 +31,19 @@ long|infinite|16|64000|gpu:1
 PARTITIONS = parse_partitions(SINFO)
 
 
+def test_lines_about_clusters_are_left_out_and_nodes_that_start_no_job_do_not_count():
+    several = parse_partitions("CLUSTER: cm2\n" + SINFO + "\n")
+    assert several == PARTITIONS
+    text = "gpu*|infinite|32|9000|gpu:a100:no_consume:4|mixed\ngpu*|infinite|64|99000|gpu:8|drained*\n"
+    partition = parse_partitions(text + "old|infinite|8|9000|(null)|down*\n")["gpu"]
+    assert partition.nodes == (ClusterNode(32, 9000, 4),) and partition.away == 1
+    with pytest.raises(MachineError, match=r"partition old, whose nodes are all down or drained \(1\): wait, or name"):
+        check_fit([JobRequest("a", partition="old")], parse_partitions("old|infinite|8|9000|(null)|down*\n"))
+    assert [
+        sum(map(int, cluster.GPUS.findall(gres))) for gres in ("gpu:1g.10gb:2", "gpu:12", "shard:3,gpu:a:b:3(S:0)")
+    ] == [2, 12, 3]
+
+
 def test_partitions_are_read():
     assert PARTITIONS["cpu"].default and not PARTITIONS["gpu"].default
     assert PARTITIONS["cpu"].nodes == (ClusterNode(64, 250000, 0), ClusterNode(128, 500000, 0))

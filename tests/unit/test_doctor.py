@@ -277,6 +277,7 @@ def test_everything_is_examined_once(plan, monkeypatch):
         "model hub",
         "MLflow",
         "results",
+        "caches",
         "browser",
         "scale lab",
         "target all, scale mini",

@@ -254,3 +254,38 @@ def test_files_of_tests_have_names_of_their_own(root):
     """Pytest imports them by name: two of one name end a run before its first test."""
     names = [path.name for path in (root / "tests").rglob("test_*.py")]
     assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+TEXT_FILES, TEXT_RUNS = {"read_text", "write_text"}, {"run", "Popen", "check_output"}
+BINARY_OPENERS = {"sums", "gzip", "tarfile", "zipfile", "os", "webbrowser"}
+
+
+def lacks_encoding(call: ast.Call) -> bool:
+    """True for a call that reads or writes text by the machine's locale."""
+    keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if "encoding" in keywords or None in keywords:
+        return False
+    if isinstance(call.func, ast.Attribute) and name in TEXT_FILES:
+        return name == "write_text" or not call.args
+    if name in TEXT_RUNS:
+        return "text" in keywords or "universal_newlines" in keywords
+    base = getattr(getattr(call.func, "value", None), "id", "")
+    if name != "open" or base in BINARY_OPENERS:
+        return False
+    at = int(isinstance(call.func, ast.Name))
+    mode = keywords.get("mode", call.args[at] if len(call.args) > at else ast.Constant("r"))
+    return isinstance(mode, ast.Constant) and isinstance(mode.value, str) and set(mode.value) <= set("rwaxt+")
+
+
+def test_text_is_utf_8_whatever_the_locale():
+    folders = [ROOT / "workflow", ROOT / "benchmarks", ROOT / "docs"]
+    paths = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    lacking = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and lacks_encoding(node)
+    ]
+    assert lacking == [], "give encoding"
+    assert lacks_encoding(ast.parse("open(path)").body[0].value)

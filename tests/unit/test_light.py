@@ -9,7 +9,7 @@ from lexical_helpers import from_mirror
 
 from zerodr.collections.access import read_corpus, split_queries
 from zerodr.errors import ConfigError
-from zerodr.lexical.analysis import analyze_cjk, analyze_english, python_analyzer, stem, words
+from zerodr.lexical.analysis import analyze_cjk, analyze_english, analyzer_of, stem, words
 from zerodr.lexical.jvm import java_class
 from zerodr.lexical.light import LightIndex, coded_lengths, count_terms, term_scores
 from zerodr.lexical.lucene import LuceneSearcher, LuceneWriter, analyze, analyzer
@@ -44,7 +44,7 @@ def test_terms_of_scifact_are_lucenes(documents):
     ],
 )
 def test_terms_of_hard_texts_are_lucenes(language, text):
-    assert python_analyzer(language)(text) == analyze(analyzer(language), text)
+    assert analyzer_of(language)(text) == analyze(analyzer(language), text)
 
 
 @given(st.text(st.characters(max_codepoint=0x24F, exclude_characters="\u00b8"), max_size=80))
@@ -65,9 +65,33 @@ def test_stems_are_lucenes(word):
     assert [stem(word)] == analyze(analyzer("en"), word) or analyze(analyzer("en"), word) == []
 
 
-def test_other_languages_are_refused():
-    with pytest.raises(ConfigError, match="English and Chinese only"):
-        python_analyzer("de")
+SENTENCES = {
+    "de": ["Die Bücher der Häuser stehen im Garten", "Der Garten des Hauses", "Häuser am Wald"],
+    "ru": ["Книги стояли в домах", "В доме была книга", "Лес и сад"],
+    "ko": ["도서관의 책", "책을 읽는 사람", "숲과 정원"],
+}
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+def test_other_languages_are_analysed_by_lucene(language):
+    texts = SENTENCES[language]
+    assert list(map(analyzer_of(language), texts)) == [analyze(analyzer(language), text) for text in texts]
+    (hits,) = LightIndex.build(texts, language=language).search_texts([texts[1]], 3)
+    assert hits.documents.tolist()[0] == 1
+
+
+def test_scripts_without_blanks_are_compared_by_pairs():
+    khmer = ["ភាសាខ្មែរជាភាសា", "សៀវភៅនៅក្នុងផ្ទះ"]
+    (hits,) = LightIndex.build(khmer, language="und").search_texts(["សៀវភៅផ្ទះ"], 2)
+    assert hits.documents.tolist()[0] == 1
+    assert analyzer_of("th")("คนไทย ABC") == ["คน", "นไ", "ไท", "ทย", "abc"]
+    with pytest.raises(ConfigError, match="language 'th': Lucene has no analyzer for it"):
+        analyzer("th")
+
+
+def test_unknown_languages_are_refused():
+    with pytest.raises(ConfigError, match="language 'xx': Lucene has no analyzer for it"):
+        analyzer_of("xx")
 
 
 def test_long_rows_of_links_take_no_time():

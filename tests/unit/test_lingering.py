@@ -88,3 +88,8 @@ def test_the_same_command_line_starts_again(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=alone())
     first, second = done.stdout.splitlines()
     assert first == second and first.startswith("['--config', 'a b', 'x=1']")
+
+
+def test_lines_about_clusters_are_no_jobs(tmp_path):
+    text = f"CLUSTER: cm2\n12|2026-01-02T03:04:05|{tmp_path}|rule_finetune_wildcards_dpr_ep0\n"
+    assert [job.number for job in parse_queue(text, tmp_path)] == ["12"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -76,9 +77,27 @@ def test_digest_of_nothing(tmp_path):
         artifact_digest(tmp_path / "x")
 
 
+def test_a_repository_around_the_checkout_is_not_its_own(tmp_path, monkeypatch):
+    def git(*words):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path), *words], check=True)
+
+    monkeypatch.setattr(provenance, "PROJECT", tmp_path / "unpacked")
+    (tmp_path / "unpacked").mkdir()
+    none = {"commit": None, "dirty_patch_sha256": None}
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert provenance.code.__wrapped__() == none | {"reason": "no git repository"}
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "thesis")
+    assert provenance.code.__wrapped__() == none | {"reason": f"the repository {tmp_path} is not the checkout's own"}
+    monkeypatch.setattr(provenance, "PROJECT", tmp_path)
+    assert len(provenance.code.__wrapped__()["commit"]) == 40
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    assert "another owner" in provenance.code.__wrapped__()["reason"]
+
+
 def test_provenance_tells_code_environment_and_memory():
     code = provenance.code()
-    assert set(code) == {"commit", "dirty_patch_sha256"}
+    assert set(code) == {"commit", "dirty_patch_sha256"} or code["commit"] is None and code["reason"]
     environment = provenance.environment()
     assert environment["versions"]["numpy"]
     assert environment["cores"] >= 1 and environment["processor"]

@@ -215,4 +215,4 @@ def test_a_jobs_parse_loads_settings_plan_and_little_else():
     others = {name for name in parsed_modules() if name.startswith("zerodr.")}
     others = {name.removeprefix("zerodr.") for name in others if name.split(".")[1] not in ("config", "plan", "papers")}
     artifacts = {f"artifacts.{name}" for name in ("digest", "guard", "machine", "manifest", "record")}
-    assert others == {"errors", "artifacts", *artifacts, "operations", "operations.loading"}
+    assert others == {"checkout", "errors", "artifacts", *artifacts, "operations", "operations.loading"}

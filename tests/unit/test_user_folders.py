@@ -12,7 +12,7 @@ import pytest
 
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import corpus_size, read_qrels, split_queries
-from zerodr.collections.user_folders import language_of
+from zerodr.collections.languages import language_of
 from zerodr.config.load import load_bench
 from zerodr.config.registry import EVERY
 from zerodr.config.user_folders import SECTIONS
@@ -220,6 +220,45 @@ def test_odd_names(notes, tmp_path, monkeypatch):
         ("Обработка языка", "ru"),
         ("123 ...", "en"),
         ("the character 中 in an English text", "en"),
+        ("Українська мова є однією з мов", "uk"),
+        ("Дзеці ішлі ў школу", "und"),
+        ("این یک متن فارسی است که چند کلمه دارد", "fa"),
+        ("هذه لغة عربية في كتاب", "ar"),
+        ("یہ اردو زبان میں لکھا ہوا ہے", "und"),
+        ("ភាសាខ្មែរ", "und"),
+        ("Η ελληνική γλώσσα", "und"),
+        ("שפה עברית", "und"),
+        ("ภาษาไทย", "th"),
+        (
+            "Die Bücher stehen in dem Regal und das Haus ist mit dem Garten verbunden, der nicht weit von der Straße"
+            " auf dem Hügel liegt",
+            "de",
+        ),
+        (
+            "Le jardin de la maison est dans une rue qui mène au village et les enfants y vont pour jouer avec des"
+            " amis, mais pas en hiver",
+            "fr",
+        ),
+        (
+            "Huset er bygget af sten og ligger ved en vej, som blev anlagt efter krigen, og det har også en have, der"
+            " er meget stor",
+            "da",
+        ),
+        (
+            "Huset er bygget av stein og ligger ved en vei, som ble anlagt etter krigen, og det har også en hage som er"
+            " mye større",
+            "no",
+        ),
+        (
+            "Dům je postaven z kamene a leží u cesty, která byla založena po válce, a má také zahradu, jež je velmi"
+            " velká a krásná",
+            "und",
+        ),
+        (
+            "The house is built of stone and lies near a road that was laid out after the war, and it has a garden"
+            " which is very large",
+            "en",
+        ),
     ],
 )
 def test_languages_by_script(text, language):
@@ -230,7 +269,7 @@ def test_a_language_is_guessed_or_given(notes):
     (notes / "corpus.jsonl").write_text('{"_id": 1, "text": "自然语言"}\n')
     made = plan(notes)
     assert params(made, "index_bm25", index="bm25s-flat", collection="notes")["language"] == "zh"
-    assert "notes: language zh, guessed from its script" in notices(made.bench)[0]
+    assert "notes: language zh, guessed from its texts" in notices(made.bench)[0]
     assert plan(notes, byo_language="ja").collection("notes").language == "ja"
     with pytest.raises(ConfigError, match="notes: language 'xx': is not known"):
         plan(notes, byo_language="xx")

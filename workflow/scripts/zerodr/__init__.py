@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 def _set_defaults() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists() and " avx512f" in cpuinfo.read_text():
+    if cpuinfo.exists() and " avx512f" in cpuinfo.read_text(encoding="utf-8"):
         os.environ.setdefault("OPENBLAS_CORETYPE", "SkylakeX")
 
 

@@ -1,10 +1,15 @@
 """Find the checkout's root, so that commands work from any folder inside it."""
 
 import os
+import tempfile
 from pathlib import Path
+
+from zerodr.errors import ConfigError
 
 ROOT_FILES = ("Snakefile", "config/config.yaml")
 OPTION = "--config"
+REFUSED = "ZERODR_REFUSED_CACHE"  # the cache folder that could not be written
+CACHES = Path("results/.state/cache")
 
 
 def enter_root() -> Path:
@@ -15,10 +20,55 @@ def enter_root() -> Path:
     """
     called_in = Path.cwd()
     for folder in (called_in, *called_in.parents):
-        if all((folder / name).exists() for name in ROOT_FILES):
+        if _is_root(folder):
             os.chdir(folder)
             break
     return called_in
+
+
+def enter_installed_root() -> None:
+    """Change from outside of checkouts to the one that this module is in."""
+    root = Path(__file__).resolve().parents[3]
+    if not _is_root(Path.cwd()) and _is_root(root):
+        os.chdir(root)
+
+
+def _is_root(folder: Path) -> bool:
+    return all((folder / name).exists() for name in ROOT_FILES)
+
+
+def provide_caches() -> str:
+    """Let libraries cache in the checkout where the user's cache folder can't be written, as on many compute nodes.
+
+    Returns:
+        the folder that can't be written; empty where it can.
+    """
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # a user id without an account
+        home = Path("~/.cache")
+    if _writable(home):
+        return ""
+    here = Path.cwd() / CACHES
+    if _writable(here):
+        os.environ |= {"XDG_CACHE_HOME": str(here), "MPLCONFIGDIR": str(here / "matplotlib"), REFUSED: str(home)}
+    return str(home)
+
+
+def _writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def require_checkout(what: str) -> None:
+    """Raise ConfigError where the working directory holds no configuration, as a checkout's root does."""
+    if not Path(ROOT_FILES[1]).exists():
+        step = "cd to the checkout of zerodr, which holds config/ and results/"
+        raise ConfigError(what, f"needs a checkout, and {Path.cwd()} is in none", step)
 
 
 def from_root(text: str, called_in: Path) -> str:

@@ -53,7 +53,7 @@ def configure_logging(name: str, logfile: str | None = None) -> None:
     handlers: list[logging.Handler] = [] if silent else [logging.StreamHandler(sys.stderr)]
     if logfile:
         Path(logfile).parent.mkdir(parents=True, exist_ok=True)
-        handlers.append(_LogFile(logfile, mode="w"))
+        handlers.append(_LogFile(logfile, mode="w", encoding="utf-8"))
     form = logging.Formatter(f"%(asctime)s [{name}] %(message)s", "%H:%M:%S")
     log.handlers.clear()
     for handler in handlers:
@@ -93,7 +93,7 @@ def run_rule(snakemake: Any) -> None:
 def report_error(name: str, message: str) -> None:
     """Leave the message where the Snakefile's `onerror` finds it, to repeat it as the last thing on the screen."""
     try:
-        with open(STATE / "errors.txt", "a") as stream:
+        with open(STATE / "errors.txt", "a", encoding="utf-8") as stream:
             stream.write(f"{name}\n    {message}\n\n")
     except OSError:
         log.error("the results folder can't be written")

@@ -33,9 +33,9 @@ def ask_for_single_run() -> None:
     try:
         with MachineErrors("results", [str(STATE)]):
             STATE.mkdir(parents=True, exist_ok=True)
-            (STATE / "errors.txt").write_text("")
+            (STATE / "errors.txt").write_text("", encoding="utf-8")
             # Append mode: truncating would touch the file of a run that holds the lock.
-            stream = open(STATE / "run.lock", "a")
+            stream = open(STATE / "run.lock", "a", encoding="utf-8")
             free = take_lock(stream, wait=False)
     except MachineError as error:
         refuse_run(str(error))
@@ -141,7 +141,7 @@ def count_gpus() -> int:
 def repeat_errors() -> None:
     """Print the messages of the failed stages, after Snakemake's report."""
     path = STATE / "errors.txt"
-    blocks = path.read_text().split("\n\n") if path.exists() else []
+    blocks = path.read_text(encoding="utf-8").split("\n\n") if path.exists() else []
     text = "\n".join(dict.fromkeys(block for block in blocks if block))  # a retried stage repeats its message
     if text:
         sys.stderr.write(f"\nErrors of this run:\n{text}\nTo resume after the last finished job, repeat the command.\n")

@@ -42,7 +42,7 @@ def seal_folder(folder: Path, volatile: tuple[str, ...] = ()) -> Path:
     """Write the manifest of a finished folder into it, with a hidden copy; return the manifest's path."""
     text = json.dumps(build_manifest(folder, volatile), indent=1) + "\n"
     for name in (LISTING, MANIFEST):
-        (folder / name).write_text(text)
+        (folder / name).write_text(text, encoding="utf-8")
     return folder / MANIFEST
 
 
@@ -57,7 +57,7 @@ def move_folder(folder: Path, manifest: Path) -> None:
     manifest.unlink(missing_ok=True)
     _remove_listed(target)
     (folder / LISTING).replace(target / LISTING)
-    for entry in json.loads((folder / MANIFEST).read_text())["files"]:
+    for entry in json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]:
         (target / entry["path"]).parent.mkdir(parents=True, exist_ok=True)
         (folder / entry["path"]).replace(target / entry["path"])
     (folder / MANIFEST).replace(manifest)
@@ -87,7 +87,7 @@ def _remove_listed(target: Path) -> None:
     listing = target / LISTING
     if not listing.exists():
         return
-    for entry in json.loads(listing.read_text())["files"]:
+    for entry in json.loads(listing.read_text(encoding="utf-8"))["files"]:
         path = target / entry["path"]
         path.unlink(missing_ok=True)
         for parent in list(Path(entry["path"]).parents)[:-1]:
@@ -101,7 +101,7 @@ def check_manifest(manifest: Path, digests: bool = False) -> list[str]:
     if not manifest.exists():
         return [f"{manifest} is missing"]
     problems = []
-    for entry in json.loads(manifest.read_text())["files"]:
+    for entry in json.loads(manifest.read_text(encoding="utf-8"))["files"]:
         path = manifest.parent / entry["path"]
         if not path.exists():
             problems.append(f"{path} is missing")
@@ -118,7 +118,7 @@ def digest_of(manifest: Path, name: str) -> str:
     Raises:
         ArtifactError: the manifest names no such file.
     """
-    for entry in json.loads(manifest.read_text())["files"]:
+    for entry in json.loads(manifest.read_text(encoding="utf-8"))["files"]:
         if entry["path"] == name and "sha256" in entry:
             return str(entry["sha256"])
     raise ArtifactError(manifest, f"names no file {name} with a digest", f"delete {manifest} and run the target again")

@@ -31,7 +31,7 @@ _STATE: ContextVar[Path | None] = ContextVar("state", default=None)
 def vendor_and_flags() -> tuple[str, frozenset[str]]:
     """Read vendor and instructions that oneDNN may use; empty where the system does not list them."""
     try:
-        lines = [line.split(":", 1) for line in CPUINFO.read_text().splitlines() if ":" in line]
+        lines = [line.split(":", 1) for line in CPUINFO.read_text(encoding="utf-8").splitlines() if ":" in line]
     except OSError:
         return "", frozenset()
     facts = {name.strip(): value.strip() for name, value in reversed(lines)}
@@ -70,7 +70,7 @@ def kind_of_job() -> ProcessorKind:
 def recorded_kind(state: Path) -> str:
     """Read the kind that a job computed as; empty where it did not ask."""
     file = state / FILE
-    return json.loads(file.read_text())["kind"] if file.exists() else ""
+    return json.loads(file.read_text(encoding="utf-8"))["kind"] if file.exists() else ""
 
 
 @contextmanager

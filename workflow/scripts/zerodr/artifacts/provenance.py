@@ -22,20 +22,35 @@ LOGGER = logging.getLogger("zerodr")
 
 @cache
 def code() -> dict:
-    """Return the git commit and the digest of uncommitted changes (None when clean or no repository)."""
-
-    def git(*words: str) -> str:
-        call = subprocess.run(["git", "-C", str(PROJECT), *words], capture_output=True, text=True, check=False)
-        return call.stdout if call.returncode == 0 else ""
-
+    """Return the git commit and the digest of uncommitted changes (None when clean); without a commit the `reason`."""
+    try:
+        top = _git("rev-parse", "--show-toplevel")
+    except OSError as error:
+        return _no_commit(f"git does not run: {error.strerror}")
+    if top.returncode:
+        is_foreign = "dubious ownership" in " ".join(top.stderr.split())
+        refusal = "git refuses a repository of another owner (safe.directory)"
+        return _no_commit(refusal if is_foreign else "no git repository")
+    if Path(top.stdout.strip()).resolve() != PROJECT:
+        return _no_commit(f"the repository {top.stdout.strip()} is not the checkout's own")
     folders = ("Snakefile", "workflow", "config", "envs")
-    patch = git("diff", "HEAD", "--", *folders)
-    for name in git("ls-files", "--others", "--exclude-standard", "--", *folders).splitlines():
-        patch += f"{name} {hashlib.sha256((PROJECT / name).read_bytes()).hexdigest()}\n"
-    return {
-        "commit": git("rev-parse", "HEAD").strip() or None,
-        "dirty_patch_sha256": hashlib.sha256(patch.encode()).hexdigest() if patch else None,
-    }
+    patch = _git("diff", "HEAD", "--", *folders).stdout
+    for name in _git("ls-files", "-z", "--others", "--exclude-standard", "--", *folders).stdout.split("\0"):
+        if name:
+            patch += f"{name} {hashlib.sha256((PROJECT / name).read_bytes()).hexdigest()}\n"
+    head = _git("rev-parse", "--verify", "--quiet", "HEAD").stdout.strip()
+    if not head:
+        return _no_commit("the repository has no commit")
+    return {"commit": head, "dirty_patch_sha256": hashlib.sha256(patch.encode()).hexdigest() if patch else None}
+
+
+def _no_commit(reason: str) -> dict:
+    return {"commit": None, "dirty_patch_sha256": None, "reason": reason}
+
+
+def _git(*words: str) -> subprocess.CompletedProcess[str]:
+    whole = ["git", "-C", str(PROJECT), *words]
+    return subprocess.run(whole, capture_output=True, encoding="utf-8", errors="replace", check=False)
 
 
 @cache
@@ -60,7 +75,7 @@ def environment() -> dict:
 
 def _processor() -> str:
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
     return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")

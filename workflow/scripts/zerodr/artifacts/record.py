@@ -35,7 +35,7 @@ def read_record(artifact: Path | str) -> Record | None:
     if not path.exists():
         return None
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise ArtifactError(path, f"is no JSON ({error})", "delete it and run the target again") from error
 

@@ -42,7 +42,10 @@ def counters(powercap: Path = POWERCAP) -> dict[str, Counter]:
     for zone in sorted(powercap.glob("intel-rapl:*")):
         if zone.name.count(":") == 1:  # a package; its parts are `intel-rapl:0:1`
             with suppress(OSError):  # most systems let only root read it
-                values = [int((zone / name).read_text()) / 1e6 for name in ("energy_uj", "max_energy_range_uj")]
+                values = [
+                    int((zone / name).read_text(encoding="utf-8")) / 1e6
+                    for name in ("energy_uj", "max_energy_range_uj")
+                ]
                 readings[zone.name] = Counter(PROCESSORS, *values)
     return readings | _gpus()
 
@@ -108,7 +111,7 @@ class Spent:
         self.started_unix_s, self._before = time.time(), 0.0
         self._joules: dict[str, float] | None = None  # of earlier attempts by source; None: there was none
         if self._file.exists():
-            earlier = json.loads(self._file.read_text())
+            earlier = json.loads(self._file.read_text(encoding="utf-8"))
             self.started_unix_s, self._before = earlier["started_unix_s"], earlier["seconds"]
             self._joules = earlier["joules"]
             if earlier["running_since"] is not None:

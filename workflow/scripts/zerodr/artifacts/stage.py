@@ -311,7 +311,7 @@ def _locked(spec: StageSpec) -> Iterator[None]:
     """Hold the lock of the outputs; wait for a process that survived a killed scheduler, whatever its settings."""
     path = STATE / "locks" / object_digest(sorted(spec.outputs.values()))[:16]
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as stream:
+    with open(path, "w", encoding="utf-8") as stream:
         if not take_lock(stream, wait=False):
             log.info("%s: another process is at work on these very outputs; waiting for it", spec.name())
             take_lock(stream, wait=True)
@@ -325,6 +325,6 @@ def load_spec(path: Path) -> StageSpec:
         ZerodrError: the file is missing or no stage spec.
     """
     try:
-        return StageSpec(**json.loads(path.read_text()))
+        return StageSpec(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise ZerodrError(path, f"is no stage spec ({error})", "give a results/.state/<digest>/spec.json") from error

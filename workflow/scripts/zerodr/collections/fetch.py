@@ -219,7 +219,7 @@ def _transfer(url: str, partial: Path, name: str, size: int | None) -> bool:
     import requests
 
     notes = partial.with_suffix(".json")
-    known = json.loads(notes.read_text()) if notes.exists() and partial.exists() else {}
+    known = json.loads(notes.read_text(encoding="utf-8")) if notes.exists() and partial.exists() else {}
     present = partial.stat().st_size if known else 0
     # Compressed transfer would make sizes and byte ranges those of the compressed stream.
     headers = {"User-Agent": "zerodr", "Accept-Encoding": "identity"}

@@ -3,12 +3,11 @@
 The sections are folder artifacts inside that of the corpus: `queries/` and `judgements/`, each with its `audit.json`.
 Letters and their accents become one character (NFC) in documents and queries, so that they meet however they were
 typed; published collections stay as they are published.
-The language of a folder is guessed by the script of its documents.
+The language of a folder is guessed by its first documents.
 """
 
 import logging
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -19,6 +18,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import read_corpus, read_queries
 from zerodr.collections.archives import FolderArchive
 from zerodr.collections.audit import IdIndex, Listing, TextScan
+from zerodr.collections.languages import language_of
 from zerodr.collections.normalize import write_corpus, write_queries, write_split
 from zerodr.collections.readers.base import Document, Query
 from zerodr.collections.readers.folder import FolderReader
@@ -31,20 +31,6 @@ from zerodr.errors import CollectionError, ZerodrError
 log = logging.getLogger("zerodr")
 Row = TypeVar("Row", Document, Query)
 SAMPLE_DOCUMENTS, SAMPLE_CHARACTERS = 200, 2000
-SCRIPTS = {  # by their first names in Unicode; Latin letters are no sign of a language
-    "HIRAGANA": "ja",
-    "KATAKANA": "ja",
-    "CJK": "zh",
-    "HANGUL": "ko",
-    "CYRILLIC": "ru",
-    "ARABIC": "ar",
-    "DEVANAGARI": "hi",
-    "BENGALI": "bn",
-    "TELUGU": "te",
-    "THAI": "th",
-}
-SHARE = 0.2
-"""Share of the letters from which a script decides; Japanese needs a quarter of it in Kana."""
 
 
 class SectionSettings(Settings):
@@ -155,24 +141,9 @@ def _write_judgements(reader: FolderReader, target: Path, collection: Path, expe
 
 
 def guess_language(folder: UserFolder) -> str:
-    """Guess the language of the first documents by their script; `en` for Latin letters, and for a bad file."""
+    """Guess the language of the first documents; `en` for a bad file."""
     try:
         documents = islice(open_folder(folder.path, folder.files["corpus"]).documents(), SAMPLE_DOCUMENTS)
         return language_of(f"{row.title} {row.text}"[:SAMPLE_CHARACTERS] for row in documents)
     except ZerodrError:
         return "en"
-
-
-def language_of(texts: Iterable[str]) -> str:
-    """Return the language whose script has at least SHARE of the letters; `en` without one."""
-    counts: Counter[str] = Counter()
-    letters = 0
-    for letter, count in Counter("".join(texts)).items():
-        if letter.isalpha():
-            letters += count
-            counts[SCRIPTS.get(unicodedata.name(letter, "").partition(" ")[0].partition("-")[0], "")] += count
-    del counts[""]
-    if counts["ja"] >= letters * SHARE / 4 and counts["ja"]:
-        return "ja"
-    best, count = max(counts.items(), key=lambda item: item[1], default=("en", 0))
-    return best if count and count >= letters * SHARE else "en"

@@ -116,6 +116,8 @@ def _explain(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
     if kind == "value_error":
         return f"{named}{first['ctx']['error']}{more}", "correct the value"
     step = "correct the value"
+    if kind == "string_type":
+        step = "put it in quotes, so that YAML reads text (it takes no, on and 2024_05 for other values)"
     if kind == "literal_error" and isinstance(first["input"], str):
         step = nearest(first["input"], re.findall(r"'([^']*)'", first["ctx"]["expected"]))
     return f"{named}{first['msg'].lower()}, found {first['input']!r}{more}", step

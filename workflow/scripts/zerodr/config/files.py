@@ -86,6 +86,14 @@ def _refuse(problem: str, node: yaml.Node) -> Any:
     raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
 
 
+def refuse_braces(paths: Iterable[str]) -> None:
+    """Raise ConfigError for the first path with `{`, from which Snakemake would take names of wildcards."""
+    for path in paths:
+        if "{" in path:
+            step = "rename it, or give a link to its folder: ln -s"
+            raise ConfigError(path, "has braces in its path, which Snakemake takes for wildcards", step)
+
+
 def yaml_files(folder: Path, where: str, what: str) -> list[Path]:
     """List the YAML files of a folder in alphabetical order.
 

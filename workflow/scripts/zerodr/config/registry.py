@@ -30,7 +30,13 @@ FORMATS = (
 )
 EVERY = "every"
 """Stands for a split: every query that has a text, judged or not."""
-LANGUAGES = tuple("ar bn da de en es fa fi fr hi hu id it ja ko nl no pl pt ru sv te th tr uk zh".split())
+LANGUAGES = tuple("ar bn da de en es fa fi fr hi hu id it ja ko nl no pl pt ru sv te th tr uk und zh".split())
+UNKNOWN = "und"
+"""Any other language: words as they are written, letters without blanks (Khmer, Lao, Burmese) in pairs."""
+WITHOUT_LUCENE = ("th", UNKNOWN)
+"""Languages that Lucene has no analyzer for here; the backend bm25s analyses them."""
+WITHOUT_JAVA = ("en", "zh", *WITHOUT_LUCENE)
+"""Languages that the backend bm25s analyses by itself. Lucene's analyzers, which need Java, serve it for the others."""
 
 
 class Original(Settings):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from zerodr.config.base import validate
+from zerodr.config.files import refuse_braces
 from zerodr.config.quantities import first_names
 from zerodr.config.registry import EVERY, NAME, Collection
 from zerodr.errors import CollectionError, ConfigError
@@ -60,12 +61,17 @@ class UserFolder:
 def split_folders(value: object) -> tuple[str, ...]:
     """Read `byo`: folders separated by commas, or one folder whose name holds commas; None: none. `~` is expanded."""
     texts = value if isinstance(value, list | tuple) else [] if value is None else [value]
-    words = [
-        word.strip()
-        for text in map(str, texts)
-        for word in ([text] if Path(text).expanduser().is_dir() else text.split(","))
-    ]
-    return tuple(dict.fromkeys(str(Path(word).expanduser()) for word in words if word))
+    words = [word for text in map(str, texts) for word in ([text] if _is_folder(text) else text.split(","))]
+    return tuple(dict.fromkeys(_expanded(word) for word in words if word.strip()))
+
+
+def _is_folder(text: str) -> bool:
+    return Path(text).is_dir() or Path(text).expanduser().is_dir()
+
+
+def _expanded(text: str) -> str:
+    """Return a folder's path as it is, else without blanks around it and with `~` expanded."""
+    return str(Path(text)) if Path(text).is_dir() else str(Path(text.strip()).expanduser())
 
 
 def find_files(folder: Path) -> dict[str, tuple[str, ...]]:
@@ -149,6 +155,8 @@ def read_folders(
             step = "rename or convert one (docs/own-corpus.md)" if unread else "put documents there"
             raise ConfigError(f"byo={folder}", f"{problem}; {unread}" if unread else problem, step)
         folders_by_name[name] = UserFolder(path, find_files(folder), unread=not_read(folder))
+        for paths in folders_by_name[name].files.values():
+            refuse_braces(paths)
         files = folders_by_name[name].files.get("judgements", ())
         splits = sorted({split_of(Path(file)) for file in files})
         if EVERY in splits:

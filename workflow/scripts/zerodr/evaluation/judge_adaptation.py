@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from urllib.parse import quote, unquote
 
 import numpy as np
 import pandas as pd
@@ -17,22 +14,19 @@ from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import read_run
 from zerodr.collections.access import read_qrels, read_texts, split_queries
-from zerodr.collections.readers.base import LARGEST_GRADE
 from zerodr.config.base import Settings, validate
 from zerodr.config.params import Candidate
-from zerodr.errors import CollectionError
 from zerodr.evaluation.adaptation import JUDGED, Comparison, QueryKind, agreement, decide, sentences
 from zerodr.evaluation.evaluate import read_measures
 from zerodr.evaluation.findings import WORDS, read_findings
+from zerodr.evaluation.grades import COLUMNS, id_cell, read_grades
 from zerodr.evaluation.judged import judge
 from zerodr.evaluation.metrics import measure
 from zerodr.evaluation.numbers import tsv
 
 METRIC, JUDGED_METRIC, CUT = "ndcg_cut_10", "ndcg_cut_10_judged", 10
 PAIRS, SHOWN_LETTERS, EXAMPLES = 50, 600, 5
-SIDES = {"query": "query", "document": "corpus"}  # the word of a side in the names of columns
 Runs = dict[tuple[str, str], pd.DataFrame]  # by collection and method
-COLUMNS = ["grade", "query-id", "corpus-id", "query", "document", "ranks"]
 
 
 class JudgedCollection(Settings):
@@ -177,60 +171,6 @@ def judged_queries(asked: dict[str, pd.DataFrame], grades: pd.DataFrame | None, 
         name: measure(judge(run, grades, queries), [JUDGED_METRIC])[JUDGED_METRIC] for name, run in chosen.items()
     }
     return [QueryKind(JUDGED, False, pd.DataFrame(values))]
-
-
-def read_grades(path: Path, homes: Sequence[Path]) -> pd.DataFrame:
-    """Read the lines of a `to_judge.tsv` with a grade: columns query, document, grade (int).
-
-    Args:
-        path: the file as `write_pairs` wrote it and a person filled it in; ids without a prefix are taken as they are.
-        homes: folders of the collections whose queries and documents it may name.
-
-    Raises:
-        CollectionError: a column is missing, a grade is no whole number, or no collection has an id; names the line.
-    """
-    frame = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, quoting=3, encoding="utf-8-sig")
-    lacking = [name for name in COLUMNS[:3] if name not in frame.columns]
-    if lacking:
-        raise CollectionError(path, f"has no column {lacking[0]!r}", "keep the header line as it was written")
-    frame = frame[frame["grade"].str.strip() != ""]
-    grade = pd.to_numeric(frame["grade"], errors="coerce")
-    wrong = grade.isna() | (grade % 1 != 0) | (grade.abs() > LARGEST_GRADE)
-    if wrong.any():
-        row = int(frame.index[wrong][0])
-        problem = f"the grade {frame.loc[row, 'grade']!r} is no whole number up to {LARGEST_GRADE}"
-        raise CollectionError(f"{path}:{row + 2}", problem, "write 1 for relevant, 0 for not, or nothing")
-    named = {side: frame[f"{column}-id"].map(partial(id_of_cell, side)) for side, column in SIDES.items()}
-    queries = {key for home in homes for key in split_queries(home, "")["id"]}
-    documents = {key for home in homes for key in read_texts(home, set(named["document"]))}
-    for side, ids in (("query", queries), ("document", documents)):
-        unknown = ~named[side].isin(ids)
-        if unknown.any():
-            row = int(frame.index[unknown][0])
-            problem = f"{side} {named[side][row]!r} is not in the collection ({int(unknown.sum())} such lines)"
-            step = "write the id as it was; spreadsheets change ids that look like numbers or dates (0002 becomes 2)"
-            raise CollectionError(f"{path}:{row + 2}", problem, step)
-    graded = pd.DataFrame(named | {"grade": grade.astype(int)})
-    return graded.drop_duplicates(["query", "document"], keep="last").reset_index(drop=True)
-
-
-def id_cell(side: str, key: str) -> str:
-    """Write an id so that no spreadsheet changes it and no cell is split: `query:0002`, blanks and `%` as in an URL.
-
-    >>> id_cell("query", "0002"), id_cell("document", "2  b")
-    ('query:0002', 'document:2%20%20b')
-    """
-    return f"{side}:" + re.sub(r"[\s%\x00-\x1f]", lambda match: quote(match[0]), key)
-
-
-def id_of_cell(side: str, cell: str) -> str:
-    """Read an id that `id_cell` wrote; a cell without the prefix is the id itself.
-
-    >>> id_of_cell("document", "document:2%20%20b"), id_of_cell("query", "0002")
-    ('2  b', '0002')
-    """
-    prefix = f"{side}:"
-    return unquote(cell.removeprefix(prefix)) if cell.startswith(prefix) else cell
 
 
 # ---- what a person should judge --------------------------------------------------------------------------------

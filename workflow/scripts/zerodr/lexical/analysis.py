@@ -1,17 +1,18 @@
-"""Analyse English and Chinese as Lucene does, without Java, for the backend bm25s and for mining.
+"""Analyse texts as Lucene does, for the backend bm25s and for mining: English and Chinese without Java.
 
 English is Anserini's default: words without possessive, lower case, no stop words (33), Porter stem. Chinese is the
 CJKAnalyzer of Lucene: words, widths folded, lower case, bigrams of adjacent characters, no stop words. Words are those
-of Lucene's StandardTokenizer: Unicode word breaks (UAX #29), no punctuation.
+of Lucene's StandardTokenizer: Unicode word breaks (UAX #29), no punctuation. Further languages are analysed by Lucene
+itself; Thai, and languages that it does not know, by words and pairs of letters.
 """
 
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import regex
 
-from zerodr.errors import ConfigError, nearest
+from zerodr.config.registry import WITHOUT_LUCENE
 
 LONGEST = 255
 """Lucene cuts longer words into pieces of this length."""
@@ -51,6 +52,7 @@ CJK_STOP_WORDS = frozenset(
     to was will with www""".split()
 ) | {""}
 _SCRIPT = regex.compile(r"[\p{Script=Han}\p{Script=Hiragana}\p{Script=Hangul}\p{WB=Katakana}]")
+_UNSPACED = regex.compile(r"\p{Line_Break=Complex_Context}")
 _POSSESSIVE = ("'s", "'S", "\u2019s", "\u2019S", "\uff07s", "\uff07S")
 Analyzer = Callable[[str], list[str]]
 _STEP_2 = """ational:ate tional:tion enci:ence anci:ance izer:ize bli:ble alli:al entli:ent eli:e ousli:ous ization:ize
@@ -149,23 +151,47 @@ def fold_width(word: str) -> str:
     return unicodedata.normalize("NFC", folded)
 
 
-def _bigrams(run: str) -> list[str]:
-    return [run[at : at + 2] for at in range(len(run) - 1)] if len(run) > 1 else [run] if run else []
+def _bigrams(run: Sequence[str]) -> list[str]:
+    """Join neighbours in pairs; one alone stays."""
+    return ["".join(run[at : at + 2]) for at in range(max(len(run) - 1, 1))] if run else []
 
 
-ANALYZERS: dict[str, Analyzer] = {"en": analyze_english, "zh": analyze_cjk}
+def analyze_unstemmed(text: str) -> list[str]:
+    """Return the words of a text in lower case; letters that are written without blanks, such as Thai, in pairs.
+
+    >>> analyze_unstemmed("Γάτα คนไทย")
+    ['γάτα', 'คน', 'นไ', 'ไท', 'ทย']
+    """
+    terms: list[str] = []
+    for word in map(lower, words(text)):
+        terms += _bigrams(regex.findall(r"\X", word)) if _UNSPACED.match(word) else [word]
+    return terms
 
 
-def python_analyzer(language: str) -> Analyzer:
-    """Return the analysis of a language.
+ANALYZERS: dict[str, Analyzer] = {
+    "en": analyze_english,
+    "zh": analyze_cjk,
+    **dict.fromkeys(WITHOUT_LUCENE, analyze_unstemmed),
+}
+
+
+def analyzer_of(language: str) -> Analyzer:
+    """Return the analysis of a language: one of ANALYZERS, else Lucene's own, in Java.
 
     Raises:
-        ConfigError: only English and Chinese are available without Java.
+        ConfigError: nothing analyses the language.
+        MachineError: Java or Anserini is missing.
     """
-    if language not in ANALYZERS:
-        step = f"use backend: lucene, or {nearest(language, ANALYZERS)}"
-        raise ConfigError(f"language {language!r}", "the backend bm25s analyses English and Chinese only", step)
-    return ANALYZERS[language]
+    if language in ANALYZERS:
+        return ANALYZERS[language]
+    from zerodr.lexical import lucene
+
+    chosen = lucene.analyzer(language)
+
+    def analyze_by_lucene(text: str) -> list[str]:
+        return lucene.analyze(chosen, text)
+
+    return analyze_by_lucene
 
 
 def stem(word: str) -> str:

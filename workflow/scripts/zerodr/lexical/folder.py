@@ -43,7 +43,7 @@ def read_about(folder: Path) -> dict[str, Any]:
         ArtifactError: the folder is no index.
     """
     try:
-        return json.loads((folder / ABOUT).read_text())
+        return json.loads((folder / ABOUT).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ArtifactError(folder, f"is no BM25 index ({error})", "run the target index_bm25 again") from error
 

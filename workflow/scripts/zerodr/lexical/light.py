@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zerodr.lexical.analysis import Analyzer, python_analyzer
+from zerodr.lexical.analysis import Analyzer, analyzer_of
 from zerodr.lexical.folder import Hits, IndexedDocument, TermIndexSettings, read_about
 
 FOLDER = "bm25s"
@@ -39,12 +39,14 @@ class Postings(NamedTuple):
 
 def fill_light(blocks: Iterator[list[IndexedDocument]], folder: Path, settings: TermIndexSettings) -> dict[str, str]:
     """Write the postings of blocks of documents to `folder/bm25s`; return version and analyzer."""
-    analyze = python_analyzer(settings.language)
+    analyze = analyzer_of(settings.language)
     postings = count_terms(analyze(document.flat()) for block in blocks for document in block)
     (folder / FOLDER).mkdir()
     for name in ARRAYS:
         np.save(folder / FOLDER / f"{name}.npy", getattr(postings, name), allow_pickle=False)
-    (folder / FOLDER / "vocabulary.json").write_text(json.dumps(list(postings.vocabulary), ensure_ascii=False) + "\n")
+    (folder / FOLDER / "vocabulary.json").write_text(
+        json.dumps(list(postings.vocabulary), ensure_ascii=False) + "\n", encoding="utf-8"
+    )
     return {"bm25s": version("bm25s"), "analyzer": f"{analyze.__module__}.{analyze.__name__}"}
 
 
@@ -118,22 +120,22 @@ class LightIndex:
 
     def __init__(self, postings: Postings, k1: float = 0.9, b: float = 0.4, analyze: Analyzer | None = None) -> None:
         self.postings, self.k1, self.b = postings, k1, b
-        self.analyze = analyze or python_analyzer("en")
+        self.analyze = analyze or analyzer_of("en")
         self.scores = term_scores(postings, k1, b)
 
     @classmethod
     def build(cls, texts: Iterable[str], k1: float = 0.9, b: float = 0.4, language: str = "en") -> LightIndex:
         """Index texts; their positions are the internal numbers."""
-        analyze = python_analyzer(language)
+        analyze = analyzer_of(language)
         return cls(count_terms(map(analyze, texts)), k1, b, analyze)
 
     @classmethod
     def load(cls, folder: Path, k1: float = 0.9, b: float = 0.4) -> LightIndex:
         """Load the index in a folder that `index_bm25` wrote with backend bm25s."""
         language = read_about(folder)["language"]
-        names = json.loads((folder / FOLDER / "vocabulary.json").read_text())
+        names = json.loads((folder / FOLDER / "vocabulary.json").read_text(encoding="utf-8"))
         arrays = ((name, np.load(folder / FOLDER / f"{name}.npy", allow_pickle=False)) for name in ARRAYS)
-        return cls(Postings(**dict(arrays), vocabulary=_numbered(names)), k1, b, python_analyzer(language))
+        return cls(Postings(**dict(arrays), vocabulary=_numbered(names)), k1, b, analyzer_of(language))
 
     def __len__(self) -> int:
         return len(self.postings.lengths)
@@ -174,7 +176,7 @@ def read_holders(folder: Path) -> tuple[dict[str, int], int]:
 
     Reads neither postings nor scores.
     """
-    names = json.loads((folder / FOLDER / "vocabulary.json").read_text())
+    names = json.loads((folder / FOLDER / "vocabulary.json").read_text(encoding="utf-8"))
     ends = np.load(folder / FOLDER / "ends.npy", allow_pickle=False)
     documents = len(np.load(folder / FOLDER / "lengths.npy", mmap_mode="r", allow_pickle=False))
     return dict(zip(names, np.diff(ends).tolist(), strict=True)), documents

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from zerodr.config.registry import WITHOUT_LUCENE
 from zerodr.errors import ConfigError, MachineError, nearest
 from zerodr.lexical.folder import LUCENE, Hits, IndexedDocument, TermIndexSettings
 from zerodr.lexical.jvm import java_cast, java_class, java_errors, versions
@@ -243,8 +244,8 @@ def analyzer(language: str) -> Any:
     if language == "en":
         return java_class("io.anserini.analysis.DefaultEnglishAnalyzer").newDefaultInstance()
     table = java_class("io.anserini.analysis.AnalyzerMap")
-    if not table.analyzerMap.containsKey(language):
-        known = [str(key) for key in table.analyzerMap.keySet().toArray()]
+    if not table.analyzerMap.containsKey(language) or language in WITHOUT_LUCENE:
+        known = [str(key) for key in table.analyzerMap.keySet().toArray() if str(key) not in WITHOUT_LUCENE]
         raise ConfigError(f"language {language!r}", "Lucene has no analyzer for it", nearest(language, [*known, "en"]))
     return table.getLanguageSpecificAnalyzer(language)
 

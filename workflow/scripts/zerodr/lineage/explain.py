@@ -88,13 +88,14 @@ def _origin(record: Record) -> list[str]:
     started = datetime.fromtimestamp(record["started_unix_s"]).astimezone().isoformat(" ", "seconds")
     patch, joules = code["dirty_patch_sha256"], record["energy_joules"]
     energy = "not measured" if joules is None else f"{joules:g} J by {record['energy_source']}"
+    no_commit = f"no git commit ({code.get('reason', 'no reason recorded')})"
     lines = [
         f"{record['artifact']}",
         f"  digest       {record['digest']}",
         f"  produced by  rule {record['rule']} version {spec['version']}, seed {record['seed']}",
         f"  when         {started}, took {record['seconds']:.1f} s, peak {record['peak_memory_mib']:.0f} MiB, "
         f"energy {energy}",
-        f"  code         {code['commit'] or 'no git commit'}{f' with changes {patch[:12]}' if patch else ''}",
+        f"  code         {code['commit'] or no_commit}{f' with changes {patch[:12]}' if patch else ''}",
         f"  environment  Python {environment['python']}, {environment['device']}, {environment['processor']}",
         f"  spec         results/.state/{record['spec_digest'][:16]}/spec.json  (python -m zerodr.run SPEC repeats it)",
     ]

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ QUIET = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
     "GIT_PYTHON_REFRESH": "quiet",
 }
+RENAME = "rename the folder of the checkout, and create its .venv again: bash envs/create.sh"
 TRIES, PAUSE_S = 8, 0.1
 TAGS_AT_ONCE, PARAMS_AT_ONCE, METRICS_AT_ONCE, DATASETS_AT_ONCE = 100, 100, 800, 500
 
@@ -45,6 +47,16 @@ TAGS_AT_ONCE, PARAMS_AT_ONCE, METRICS_AT_ONCE, DATASETS_AT_ONCE = 100, 100, 800,
 def tracking_uri() -> str:
     """Return `MLFLOW_TRACKING_URI`, or the store of the checkout."""
     return os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_URI
+
+
+def path_problem(uri: str) -> str:
+    """Say which sign of a path keeps MLflow from working here; empty without one."""
+    spec = find_spec("mlflow")
+    if spec is not None and "%" in str(spec.origin):
+        return f"MLflow can't create a store while its own path holds a percent sign: {spec.origin}"
+    if uri == DEFAULT_URI and "?" in str(FOLDER.resolve()):
+        return f"a database's address ends at the question mark of {FOLDER.resolve()}"
+    return ""
 
 
 def shown_uri(uri: str) -> str:
@@ -59,8 +71,10 @@ def open_store(uri: str) -> Iterator[Store]:
     Raises:
         MachineError: the store can't be reached or used, or it was created in another folder.
     """
+    if problem := path_problem(uri):
+        raise MachineError(shown_uri(uri), problem, RENAME)
     FOLDER.mkdir(parents=True, exist_ok=True)
-    with open(FOLDER / "publish.lock", "w") as lock:
+    with open(FOLDER / "publish.lock", "w", encoding="utf-8") as lock:
         take_lock(lock, wait=True)
         mlflow = _quiet_mlflow()
         with _refusals(uri, mlflow, FileExistsError, FileNotFoundError, NotADirectoryError):
@@ -112,8 +126,8 @@ def _publisher() -> str:
     """Return the name of this checkout in a store that several publish to; it is created once."""
     path = FOLDER / "publisher.txt"
     if not path.exists():
-        path.write_text(f"{uuid.uuid4().hex}\n")
-    return path.read_text().strip()
+        path.write_text(f"{uuid.uuid4().hex}\n", encoding="utf-8")
+    return path.read_text(encoding="utf-8").strip()
 
 
 def _experiment(client: MlflowClient, uri: str, mlflow: Any) -> str:
@@ -320,7 +334,9 @@ class Store:
 
     def _log_files(self, run: str, record: Record) -> None:
         path = Path(record["artifact"])
-        listed = json.loads(path.read_text())["files"] if is_folder_artifact(path) and path.exists() else []
+        listed = (
+            json.loads(path.read_text(encoding="utf-8"))["files"] if is_folder_artifact(path) and path.exists() else []
+        )
         with tempfile.TemporaryDirectory() as folder:
             for source, name in views.small_files(record, listed):
                 target = Path(folder, name)

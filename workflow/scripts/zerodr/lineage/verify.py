@@ -1,5 +1,6 @@
 """Compare the bytes on the disk with the recorded ones, up to the archives."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,17 @@ def imported(graph: Graph, artifacts: Iterable[str]) -> Iterator[str]:
             (file,) = (entry for entry in record["inputs"] if entry["name"] == "file")
             maker = f"made elsewhere: {record['notes']['source']}"
             yield f"{artifact}: {maker}; taken from {file['path']}, sha256 {file['digest'][:12]}"
+
+
+def without_commit(graph: Graph, artifacts: Iterable[str]) -> Iterator[str]:
+    """Say for how many artifacts no commit is known, and why: a sentence a reason."""
+    reasons: Counter[str] = Counter()
+    for artifact in graph.ancestors(*artifacts):
+        record = graph.record(artifact)
+        if record is not None and record["code"]["commit"] is None:
+            reasons[record["code"].get("reason", "no reason recorded")] += 1
+    for reason, count in sorted(reasons.items()):
+        yield f"the code's commit is not known for {count} artifacts: {reason}"
 
 
 def _content(artifact: str, record: Record, digest: str | None) -> Iterator[Problem]:

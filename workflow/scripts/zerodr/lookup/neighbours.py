@@ -7,7 +7,6 @@ from typing import Any
 
 from zerodr.collections.access import read_qrels, split_queries
 from zerodr.errors import ArtifactError
-from zerodr.lexical.analysis import ANALYZERS
 from zerodr.lexical.light import LightIndex
 from zerodr.lineage.graph import Graph
 from zerodr.lookup.documents import Documents
@@ -30,7 +29,7 @@ class Neighbours:
     def __init__(self, source: Path, split: str, language: str = "en") -> None:
         queries = split_queries(source, split).head(MOST_QUERIES)
         self.ids, self.texts = queries["id"].tolist(), queries["text"].tolist()
-        self.index = LightIndex.build(self.texts, language=language if language in ANALYZERS else "en")
+        self.index = LightIndex.build(self.texts, language=language)
         self.how = f"{len(self.texts)} training queries of {source.name}/{split}, by common words"
         self._positives = _positives(source, split)
         self._documents = Documents(source)

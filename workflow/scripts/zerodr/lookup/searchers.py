@@ -18,7 +18,6 @@ from zerodr.config.base import validate
 from zerodr.encoders.folder.attention import Attention, scores_alone
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import ArtifactError
-from zerodr.lexical.analysis import ANALYZERS
 from zerodr.lexical.folder import Hits, lower_ties, read_ids
 from zerodr.lexical.light import LightIndex
 from zerodr.lexical.search import SearchSettings, open_index
@@ -112,7 +111,7 @@ class LightSearcher:
     def __init__(self, source: Source) -> None:
         folder, language = Path(source.collection).parent, source.params["language"]
         texts = (text for _, text in document_texts(folder, 0, corpus_size(folder), " "))
-        self._index = LightIndex.build(texts, language=language if language in ANALYZERS else "en")
+        self._index = LightIndex.build(texts, language=language)
         self._ids = corpus_ids(folder)
 
     def search(self, text: str, depth: int, options: dict[str, Any]) -> Ranked:

@@ -128,7 +128,7 @@ class Sources:
         if rule.writes == "collection":
             return self.named("bm25", artifact)
         if rule.kind == "export" and (retriever := Path(artifact).parent / RETRIEVER).exists():
-            chosen = json.loads(retriever.read_text())
+            chosen = json.loads(retriever.read_text(encoding="utf-8"))
             return self._compared(chosen["method"], chosen["collection"])
         stands_for = {("evaluate", ""): "run", ("export", "model"): "model"}.get((rule.kind, rule.writes))
         targets = set(_inputs(record)[stands_for]) if stands_for else {artifact}

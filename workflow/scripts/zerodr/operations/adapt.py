@@ -9,18 +9,22 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
+from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.processes import die_with_parent
-from zerodr.config.counterparts import USUAL, renamed
+from zerodr.artifacts.record import STATE, read_record, write_json
+from zerodr.config.counterparts import USUAL, OtherStart, renamed
 from zerodr.config.files import known
 from zerodr.config.quantities import MEBI, counted, duration
 from zerodr.config.recipes import INIT
+from zerodr.config.registry import UNKNOWN, WITHOUT_JAVA
 from zerodr.config.starts import PACKAGE
 from zerodr.config.user_folders import ADAPTING, ENDING
-from zerodr.errors import ConfigError, nearest
+from zerodr.errors import ConfigError, MachineError, nearest
 from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estimates_of
 from zerodr.operations.estimate.jobs import Job, planned_jobs
 from zerodr.operations.estimate.networks import known_network
@@ -34,9 +38,10 @@ HELD_OUT, QUESTIONS = 300, 100
 ENGLISH = "en"  # the language of the examples that the writer of questions is shown
 TO_JUDGE = "to_judge.tsv"
 UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
+FOREIGN = "give a model that reads the language by --start, such as a multilingual one"
 MINILM = Network(384, 6, 12, 30522)  # USUAL's, for models whose folder is not here yet
 Report = Callable[[str], None]
-Words = list[str]
+Values = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class AdaptRequest:
         profile: of snakemake.
         proxies: hold known items out although there are judgements.
         start: a bi-encoder in place of all-MiniLM-L6-v2: a folder, a hub name or a package.
-        config: further words of `--config`.
+        config: further settings.
     """
 
     folder: str
@@ -59,7 +64,7 @@ class AdaptRequest:
     profile: str = ""
     proxies: bool = False
     start: str = USUAL
-    config: Words = field(default_factory=list)
+    config: Values = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,54 +90,87 @@ def seconds_of(text: str) -> float:
     return float(match[1]) * UNITS[match[2] or "m"]
 
 
-def adapt(request: AdaptRequest, plan_of: Callable[[Words], Plan], report: Report) -> int:
+def adapt(request: AdaptRequest, plan_of: Callable[[Values], Plan], report: Report) -> int:
     """Plan, tell what will be done, run it, and show the answer; return the exit status.
 
     Args:
         request: the user's wish.
-        plan_of: loads the plan of `--config` words.
+        plan_of: loads the plan of settings over those of config/config.yaml.
         report: prints a line.
 
     Raises:
         ConfigError: the folder, a method or the configuration is wrong.
     """
-    words, name = prepare(request, plan_of)
-    plan = plan_of(words)
+    values, name = prepare(request, plan_of)
+    plan = plan_of(values)
     target = paths.adapted_page(name)
-    choice = choose(request, plan, target, words, name)
-    words.append(f"candidates=[{','.join(choice.candidates)}]")
-    for line in announce(plan_of(words), name, choice, request):
+    remembered = STATE / "adapt" / f"{object_digest([name, asdict(request)])[:16]}.candidates.json"
+    before = json.loads(remembered.read_text(encoding="utf-8")) if remembered.exists() else None
+    choice = choose(request, plan, target, values, name, before)
+    write_json(remembered, choice.candidates)
+    values["candidates"] = choice.candidates
+    for line in announce(plan_of(values), name, choice, request):
         report(line)
-    status = run(["snakemake", target, "--profile", request.profile], words, report)
+    status = run(["snakemake", target, "--profile", request.profile], values, report)
     if status == 0:
         for line in results(name):
             report(line)
     return status
 
 
-def prepare(request: AdaptRequest, plan_of: Callable[[Words], Plan]) -> tuple[Words, str]:
-    """Return the words of the configuration, and the name of the folder's collection."""
-    sized = any(word.startswith("scale=") for word in request.config)
-    words = [f"byo={request.folder}", *([] if sized else [f"scale={ADAPTING}"]), *request.config]
+def prepare(request: AdaptRequest, plan_of: Callable[[Values], Plan]) -> tuple[Values, str]:
+    """Return the settings of the run, and the name of the folder's collection."""
+    values: Values = {"byo": [request.folder], "scale": ADAPTING} | request.config
     if request.start != USUAL:
         from zerodr.encoders.start.other import read_start
 
-        plan = plan_of(words)
+        plan = plan_of(values)
         start = read_start(request.start, plan.config.offline, plan.bench.recipes)
-        words.append(f"start={start.model_dump_json(exclude_none=True)}")
-    if "slurm" not in request.profile and not any(word.startswith("gpus=") for word in words) and not gpus_here():
-        words.append("gpus=0")
-    row = next(row for row in plan_of(words).bench.collections.values() if row.kind == "own")
-    if not any(word.startswith("byo_language=") for word in words):
-        words.append(f"byo_language={row.language}")  # reported already
+        values["start"] = distinct(start).model_dump(mode="json", exclude_none=True)
+    if "slurm" not in request.profile and "gpus" not in values and not gpus_here():
+        values["gpus"] = 0
+    row = next(row for row in plan_of(values).bench.collections.values() if row.kind == "own")
+    values.setdefault("byo_language", row.language)  # reported already
+    check_analyzer(row.language)
     if request.proxies or not row.evaluation_split:
-        words.append(f"held_out={HELD_OUT}")
-        if row.language == ENGLISH and can_write(plan_of(words)):
-            words.append(f"held_out_questions={QUESTIONS}")
+        values["held_out"] = HELD_OUT
+        if row.language == ENGLISH and can_write(plan_of(values)):
+            values["held_out_questions"] = QUESTIONS
+    from zerodr.evaluation.grades import read_rows
+
     judged = Path("results/adapted", row.name, TO_JUDGE)
-    if judged.exists() and filled(judged.read_text(encoding="utf-8")):
-        words.append(f"judged={judged}")
-    return words, row.name
+    if judged.exists() and read_rows(judged):
+        values["judged"] = str(judged)
+    return values, row.name
+
+
+def distinct(start: OtherStart) -> OtherStart:
+    """Give a start a longer name where the results under its name come from another model."""
+    longer = f"{start.name}-{object_digest(start.model)[:6]}"
+    models = {name: _imported(name) for name in (start.name, longer)}
+    if models[start.name] in (None, start.model) and models[longer] is None:
+        return start
+    return start.model_copy(update={"name": longer})
+
+
+def _imported(name: str) -> str | None:
+    """Return the model that results hold under a name; None without any."""
+    record = read_record(paths.model(name, SCOPE, "imported"))
+    return str(record["spec"]["params"]["model"]) if record else None
+
+
+def check_analyzer(language: str) -> None:
+    """Raise MachineError where BM25 needs one of Lucene's analyzers, which run in Java, and Java is missing."""
+    if language in WITHOUT_JAVA:
+        return
+    from zerodr.lexical.jvm import java_status
+
+    try:
+        java_status()
+    except MachineError as error:
+        problem = f"BM25 needs Lucene's analyzer: {error.where}: {error.what}"
+        step = f"run: bash envs/create.sh, or give --language {UNKNOWN}, which compares words as they are written"
+        raise MachineError(f"--language {language}", problem, step) from error
 
 
 def can_write(plan: Plan) -> bool:
@@ -152,8 +190,13 @@ def gpus_here() -> int:
 
 
 # ---- candidates within a budget --------------------------------------------------------------------------------
-def choose(request: AdaptRequest, plan: Plan, target: str, words: Words, name: str) -> Candidates:
+def choose(
+    request: AdaptRequest, plan: Plan, target: str, values: Values, name: str, before: Sequence[str] | None = None
+) -> Candidates:
     """Choose candidates: all that learn nothing, then those that learn, in their order, while the budget lasts.
+
+    Args:
+        before: those that the same command compared. They stay: the budget counts work that is still to do.
 
     Raises:
         ConfigError: the method is not known, or learns nothing from documents.
@@ -163,7 +206,7 @@ def choose(request: AdaptRequest, plan: Plan, target: str, words: Words, name: s
         every = named(request.method, plan)
     new = [one for one in every if is_adapted(plan, one)]
     chosen = [one for one in every if one not in new]
-    jobs = planned_jobs(target, [*words, f"candidates=[{','.join(every)}]"], plan)
+    jobs = planned_jobs(target, values | {"candidates": every}, plan)
     estimates = costs(jobs, estimates_of(plan), START_S if "slurm" in request.profile else START_HERE_S)
     needs = {one: needed(jobs, measures(plan, one, name)) for one in every}
     common = set(range(len(jobs))).difference(*needs.values())  # jobs of all candidates, after their measures
@@ -174,7 +217,8 @@ def choose(request: AdaptRequest, plan: Plan, target: str, words: Words, name: s
 
     left_out: dict[str, float] = {}
     for one in new:
-        if request.method == "auto" and total(done | needs[one]) > request.budget:
+        too_long = total(done | needs[one]) > request.budget if before is None else one not in before
+        if request.method == "auto" and too_long:
             left_out[one] = total(done | needs[one]) - total(done)
             continue
         chosen.append(one)
@@ -240,9 +284,11 @@ def announce(plan: Plan, name: str, choice: Candidates, request: AdaptRequest) -
         f"judge       {judge}",
         f"compares    {', '.join(labels.values())}",
     ]
+    if row.language != ENGLISH and plan.config.start is None:
+        lines.append(f"note        {USUAL} was trained on English, the texts are in {row.language}: {FOREIGN}")
     if choice.left_out:
         more = ", ".join(f"{one} (about {duration(seconds)} more)" for one, seconds in choice.left_out.items())
-        lines.append(f"left out    {more}: give a larger --budget")
+        lines.append(f"left out    {more}: give another --budget, the same one keeps these candidates")
     if not choice.jobs:
         return [*lines, "time        nothing is left to do"]
     unknown = f", and {counted(choice.unknown, 'job')} of unknown time" if choice.unknown else ""
@@ -262,9 +308,14 @@ def model_bytes(job: Job, plan: Plan) -> int:
     return FLOAT_BYTES * ((known_network(plan, model, scope) if model else None) or MINILM).parameters
 
 
-def run(command: Words, words: Words, report: Report) -> int:
-    """Run snakemake, which ends with this process; after Ctrl-C wait for it, and say that the same command resumes."""
-    whole = [sys.executable, "-m", *command, "--config", *words]
+def run(command: Sequence[str], values: Values, report: Report) -> int:
+    """Run snakemake, which ends with this process; after Ctrl-C wait for it, and say that the same command resumes.
+
+    Settings go through a file, because words of `--config` are read as YAML, and by a shell in each job.
+    """
+    settings = STATE / "adapt" / f"{object_digest(values)[:16]}.json"
+    write_json(settings, values)
+    whole = [sys.executable, "-m", *command, "--configfile", str(settings)]
     with subprocess.Popen(whole, preexec_fn=die_with_parent) as process:
         try:
             return process.wait()
@@ -282,22 +333,8 @@ def results(name: str) -> list[str]:
     lines.append(f"page        {paths.adapted_page(name)}")
     lines.append(f"model       {Path(paths.adapted_model(name)).parent} (card: README.md)")
     if (home / TO_JUDGE).exists():
+        from zerodr.evaluation.grades import offer
+
         offer(home / TO_JUDGE, Path("results/adapted", name, TO_JUDGE))
         lines.append(f"to judge    results/adapted/{name}/{TO_JUDGE}: fill in the column grade, give the same command")
     return lines
-
-
-def filled(text: str) -> list[str]:
-    """Return the lines with a grade."""
-    return [line for line in text.splitlines()[1:] if line.partition("\t")[0].strip()]
-
-
-def offer(source: Path, target: Path) -> None:
-    """Write the pairs to judge where a person can fill them in; lines with a grade stay."""
-    header, *lines = source.read_text(encoding="utf-8").splitlines()
-    graded = filled(target.read_text(encoding="utf-8")) if target.exists() else []
-    keys = {tuple(line.split("\t")[1:3]) for line in graded}
-    new = [line for line in lines if tuple(line.split("\t")[1:3]) not in keys]
-    text = "\n".join([header, *graded, *new]) + "\n"
-    if not target.exists() or target.read_text(encoding="utf-8") != text:
-        target.write_text(text, encoding="utf-8")

@@ -6,13 +6,14 @@ import importlib.metadata
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zerodr.checkout import enter_root, from_root
+from zerodr.checkout import enter_installed_root, enter_root, from_root, provide_caches, require_checkout
 from zerodr.errors import ArtifactError, ConfigError
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def _start(
     """Log progress to standard error; change to the checkout's root."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     CALLED_IN[0] = enter_root()
+    provide_caches()
 
 
 @app.command()
@@ -107,7 +109,7 @@ def verify(
 ) -> None:
     """Check sizes and SHA-256 of artifacts and of everything above them. Exit status 1 when something is wrong."""
     from zerodr.lineage.graph import Graph
-    from zerodr.lineage.verify import imported
+    from zerodr.lineage.verify import imported, without_commit
     from zerodr.lineage.verify import verify as check
 
     if bool(artifacts) == everything:
@@ -115,7 +117,7 @@ def verify(
     graph = Graph()
     roots = _require(graph.artifacts()) if everything else [graph.find(artifact) for artifact in artifacts or []]
     findings = list(check(graph, roots))
-    for line in (*imported(graph, roots), *findings):
+    for line in (*imported(graph, roots), *without_commit(graph, roots), *findings):
         typer.echo(str(line))
     typer.echo(f"{len(graph.ancestors(*roots))} artifacts read; problems: {len(findings)}")
     raise typer.Exit(1 if findings else 0)
@@ -160,6 +162,7 @@ def plan(
 ) -> None:
     """List what a target still needs: jobs by rule, downloads, disk, time, GPU-hours, critical path. Runs nothing."""
     from zerodr.config.pins import LOCK
+    from zerodr.config.words import parse_words
     from zerodr.operations.estimate import costs, sizes
     from zerodr.operations.estimate.jobs import planned_jobs
     from zerodr.operations.slurm.cluster import check_planned
@@ -167,7 +170,7 @@ def plan(
 
     words = [*(config or []), *([f"scale={scale}"] if scale else [])]
     bench = plan_of(words)
-    jobs = planned_jobs(target, words, bench)
+    jobs = planned_jobs(target, parse_words(words), bench)
     check_planned(bench, (job.rule for job in jobs))
     if models := loose_models(bench, ((job.rule, job.wildcards.get("model", "")) for job in jobs)):
         typer.echo(f"revisions   the run asks the hub for the commit of {', '.join(models)}, and locks it in {LOCK}")
@@ -210,21 +213,23 @@ def adapt(
     config: Words = None,
 ) -> None:
     """Adapt a retriever to each folder of documents, with or without judgements, and say whether that helped."""
+    from zerodr.config.words import parse_words
     from zerodr.operations.adapt import AdaptRequest, gpus_here, seconds_of
     from zerodr.operations.adapt import adapt as run
 
+    enter_installed_root()
     chosen = profile or f"config/profiles/{'local' if gpus_here() else 'mini'}"
     if name is not None and len(folders) > 1:
         raise ConfigError(f"--name {name}", f"names one folder, found {len(folders)}", "leave it out")
-    named = {"byo_name": name, "byo_language": language, "byo_exclude_self": "true" if exclude_self else None}
-    words = [f"{key}={value}" for key, value in named.items() if value is not None] + (config or [])
+    named = {"byo_name": name, "byo_language": language, "byo_exclude_self": exclude_self or None}
+    values = {key: value for key, value in named.items() if value is not None} | parse_words(config or [])
     here = CALLED_IN[0] / Path(start).expanduser()
     model = str(here.resolve()) if here.is_dir() else start
     for folder in folders:
-        at = (CALLED_IN[0] / folder.expanduser()).resolve()
+        at = Path(os.path.abspath(CALLED_IN[0] / folder.expanduser()))
         path = os.path.relpath(at) if at.is_relative_to(Path.cwd()) else str(at)
-        request = AdaptRequest(path, method, seconds_of(budget), chosen, proxies, model, words)
-        if status := run(request, plan_of, typer.echo):
+        request = AdaptRequest(path, method, seconds_of(budget), chosen, proxies, model, values)
+        if status := run(request, plan_with, typer.echo):
             raise typer.Exit(status)
 
 
@@ -326,7 +331,7 @@ def schema(write: Annotated[bool, typer.Option("--write", help=f"Write it to {SC
     from zerodr.config.load import config_schema
 
     if write:
-        SCHEMA.write_text(config_schema())
+        SCHEMA.write_text(config_schema(), encoding="utf-8")
     else:
         typer.echo(config_schema(), nl=False)
 
@@ -340,7 +345,7 @@ def settings(
     from zerodr.operations.reference import render
 
     if write:
-        REFERENCE.write_text(render())
+        REFERENCE.write_text(render(), encoding="utf-8")
     elif markdown:
         typer.echo(render(), nl=False)
     else:
@@ -364,28 +369,24 @@ def plan_of(words: list[str]) -> Plan:
     Raises:
         ConfigError: a word without `=`, or a wrong configuration.
     """
+    from zerodr.config.words import parse_words
+
+    return plan_with(parse_words(words))
+
+
+def plan_with(values: Mapping[str, Any]) -> Plan:
+    """Load the plan of the checkout in the working directory, with `values` over config/config.yaml.
+
+    Raises:
+        ConfigError: the configuration is wrong, or the working directory is in no checkout.
+    """
+    require_checkout("zerodr")
     from zerodr.config.load import read_config
     from zerodr.operations.folders import notices
     from zerodr.operations.loading import load_plan
 
-    plan = load_plan(Path("."), read_config(Path("config")) | parse_words(words), True, {})
+    plan = load_plan(Path("."), read_config(Path("config")) | dict(values), True, {})
     for line in (line for line in notices(plan.bench) if line not in SHOWN):
         SHOWN.add(line)
         logging.getLogger("zerodr").info("%s", line)
     return plan
-
-
-def parse_words(words: list[str]) -> dict[str, Any]:
-    """Parse `["seed=3", "methods=[a,b]"]` to `{"seed": 3, "methods": ["a", "b"]}`, values as YAML."""
-    import yaml
-
-    values = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise ConfigError(f"--config {word}", "is no KEY=VALUE", "for example: --config scale=lab")
-        try:
-            values[key] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"--config {word}", "its value is no YAML", "quote it") from error
-    return values

@@ -11,7 +11,7 @@ from zerodr.config.files import read_yaml
 from zerodr.config.load import load_bench
 from zerodr.config.quantities import GIBI, MEBI, first_names
 from zerodr.errors import ConfigError, MachineError
-from zerodr.lineage.store import FOLDER, shown_uri, tracking_uri
+from zerodr.lineage.store import FOLDER, RENAME, path_problem, shown_uri, tracking_uri
 from zerodr.operations.doctor_machine import (
     LEAST_MEMORY_MIB,
     PATIENCE_S,
@@ -19,6 +19,7 @@ from zerodr.operations.doctor_machine import (
     Check,
     ScaleNeeds,
     browser,
+    caches,
     cores,
     faiss,
     gpu,
@@ -42,7 +43,7 @@ def examine_bench(plan: Plan) -> list[Check]:
     machine = [python(), packages(), faiss(), java(), *disk(plan), memory(), cores(), gpu(), slurm()]
     archived = [mirrors(Path("config/config.yaml")), *archives(plan), hub(plan.config.offline), mlflow()]
     able = runnable(shutil.disk_usage(".").free, memory_mib(), machine[-2].state == "ok", needs_of_scales(plan))
-    return [*machine, *archived, writable(), browser(), *scales(plan), *able]
+    return [*machine, *archived, writable(), caches(), browser(), *scales(plan), *able]
 
 
 def java() -> Check:
@@ -108,6 +109,8 @@ def _answers(address: str) -> bool:
 def mlflow() -> Check:
     """Check the store of published lineage."""
     uri = tracking_uri()
+    if problem := path_problem(uri):
+        return Check("MLflow", "missing", problem, RENAME)
     if uri.startswith(("http:", "https:")):
         try:
             with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=PATIENCE_S) as answer:

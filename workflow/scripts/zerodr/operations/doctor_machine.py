@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from zerodr.checkout import CACHES, REFUSED, provide_caches
 from zerodr.config.mirrors import shared_mirrors
 from zerodr.config.quantities import GIBI, MEBI, first_names
 
@@ -83,7 +84,7 @@ def examine(root: Path = Path(".")) -> list[Check]:
     """Check what can be checked without a package."""
     size, free = memory(), shutil.disk_usage(root).free
     machine = [python(), packages(), space(root), size, cores(), gpu(), slurm()]
-    where = [mirrors(root / "config/config.yaml"), hub(False), writable(root / "results"), browser()]
+    where = [mirrors(root / "config/config.yaml"), hub(False), writable(root / "results"), caches(), browser()]
     return [*machine, *where, *runnable(free, memory_mib(), machine[5].state == "ok", SCALES)]
 
 
@@ -133,10 +134,12 @@ def runnable(free_bytes: int, memory: int | None, gpus: bool, scales: dict[str, 
 
 def memory_mib(meminfo: Path = Path("/proc/meminfo"), limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int | None:
     """Return the memory of the machine, or of the container when that is less; None when unknown."""
-    fields = dict(re.findall(r"^(\w+):\s+(\d+) kB", meminfo.read_text(), re.M)) if meminfo.exists() else {}
+    fields = (
+        dict(re.findall(r"^(\w+):\s+(\d+) kB", meminfo.read_text(encoding="utf-8"), re.M)) if meminfo.exists() else {}
+    )
     sizes = [int(fields["MemTotal"]) // 1024] if "MemTotal" in fields else []
-    if limit.exists() and limit.read_text().strip().isdigit():
-        sizes.append(int(limit.read_text()) // MEBI)
+    if limit.exists() and limit.read_text(encoding="utf-8").strip().isdigit():
+        sizes.append(int(limit.read_text(encoding="utf-8")) // MEBI)
     return min(sizes, default=None)
 
 
@@ -153,10 +156,10 @@ def packages(lock: Path = LOCK) -> Check:
 
     Where faiss-gpu is installed, envs/gpu.lock holds for it in place of the line about faiss-cpu.
     """
-    pinned = dict(PIN.findall(lock.read_text()))
+    pinned = dict(PIN.findall(lock.read_text(encoding="utf-8")))
     if "faiss-cpu" in pinned and installed_version("faiss-gpu"):
         del pinned["faiss-cpu"]
-        pinned |= dict(PIN.findall(GPU_LOCK.read_text()))
+        pinned |= dict(PIN.findall(GPU_LOCK.read_text(encoding="utf-8")))
     absent, other = [], []
     for name, version in sorted(pinned.items()):
         installed = installed_version(name)
@@ -220,7 +223,7 @@ def gpu() -> Check:
     if shutil.which("nvidia-smi") is None:
         return Check("GPU", "optional", "none (no nvidia-smi on PATH)", NO_GPU)
     words = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False, encoding="utf-8")
     names = done.stdout.strip().splitlines()
     if done.returncode or not names:
         reason = " ".join((done.stdout + done.stderr).split())[:120]
@@ -242,13 +245,14 @@ def slurm() -> Check:
         detail = f"{', '.join(absent)} not on PATH"
         return Check("Slurm", "optional", detail, "run on a login node to use --profile slurm")
     words = ["sinfo", "--noheader", "--format=%P"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False, encoding="utf-8")
     if done.returncode and any(sign in done.stderr for sign in NO_CONTROLLER):
         return Check("Slurm", "optional", "no controller is configured here", "run on a login node of the cluster")
     if done.returncode:
         message = " ".join(done.stderr.split())[:120]
         return Check("Slurm", "optional", f"sinfo: {message}", "ask the cluster's administrators")
-    return Check("Slurm", "ok", f"partitions {' '.join(done.stdout.split())}")
+    names = [line.strip() for line in done.stdout.splitlines() if line.strip() and ":" not in line]  # no "CLUSTER: x"
+    return Check("Slurm", "ok", f"partitions {' '.join(names)}")
 
 
 def hub(offline: bool, address: str = HUB) -> Check:
@@ -275,6 +279,15 @@ def writable(folder: Path = Path("results")) -> Check:
     except OSError as error:
         detail = f"{folder.resolve()}: {error.strerror}"
         return Check("results", "missing", detail, f"chmod u+w {folder}, or use another checkout")
+
+
+def caches() -> Check:
+    """Check whether libraries can write to the user's cache folder, and use the checkout's where they can't."""
+    refused = provide_caches() or os.environ.get(REFUSED, "")
+    if not refused:
+        return Check("caches", "ok", "the user's cache folder is writable")
+    detail = f"{refused} can't be written: libraries and Snakemake's jobs use {CACHES} of the checkout"
+    return Check("caches", "optional", detail, "run snakemake with a --profile of ours, or export XDG_CACHE_HOME")
 
 
 def browser() -> Check:

@@ -13,13 +13,13 @@ from typing import Any
 from zerodr.artifacts.digest import file_digest, object_digest
 from zerodr.artifacts.record import STATE, write_json
 from zerodr.config.bench import Bench
-from zerodr.config.registry import Collection
+from zerodr.config.registry import UNKNOWN, Collection
 from zerodr.config.user_folders import SECTIONS, UserFolder
 from zerodr.errors import ZerodrError
 
 log = logging.getLogger("zerodr")
 FINDINGS = STATE / "folders"
-VERSION = 3  # of what is remembered: raise it when readers or checks change
+VERSION = 4  # of what is remembered: raise it when readers or checks change
 READ_BYTES = 1 << 30  # larger folders are read by their first job alone
 
 
@@ -49,7 +49,10 @@ def notices(bench: Bench) -> list[str]:
             lines.append(f"{name}: {folder.unread} (forms that are read: docs/own-corpus.md)")
         language = bench.collections[name].language
         if bench.config.byo_language is None:
-            lines.append(f"{name}: language {language}, guessed from its script (or say: --config byo_language=...)")
+            lines.append(f"{name}: language {language}, guessed from its texts (or say: --config byo_language=...)")
+        if language == UNKNOWN:
+            words = "its words as they are written, and letters without blanks between words in pairs"
+            lines.append(f"{name}: no analyser knows its language: BM25 compares {words}")
         if name in bench.faults:
             lines.append(f"{name} is left out: {bench.faults[name]}")
     return lines

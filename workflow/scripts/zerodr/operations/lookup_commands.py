@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zerodr.checkout import from_root
+from zerodr.checkout import from_root, require_checkout
+from zerodr.errors import ArtifactError
 from zerodr.operations.cli import CALLED_IN, app
+
+if TYPE_CHECKING:
+    from zerodr.lookup.desk import Desk
 
 Result = Annotated[
     str,
@@ -27,9 +31,9 @@ def search(
     corpus: Corpus = "",
 ) -> None:
     """Search a collection by a method that indexed or embedded it, side by side with another one."""
-    from zerodr.lookup.terminal import open_desk, print_answer
+    from zerodr.lookup.terminal import print_answer
 
-    desk, names = open_desk(_from_root(result), other, _from_root(corpus))
+    desk, names = _open(result, other, corpus)
     print_answer(desk.answer(query, names, count))
 
 
@@ -42,9 +46,19 @@ def serve(
 ) -> None:
     """Show a web page on 127.0.0.1 that queries methods side by side, until Ctrl-C."""
     from zerodr.lookup.server import run_server
+
+    run_server(*_open(result, other, corpus), port)
+
+
+def _open(result: str, other: str, corpus: str) -> tuple[Desk, list[str]]:
+    """Open what answers queries; outside of a checkout, results that are not found lack the checkout first of all."""
     from zerodr.lookup.terminal import open_desk
 
-    run_server(*open_desk(_from_root(result), other, _from_root(corpus)), port)
+    try:
+        return open_desk(_from_root(result), other, _from_root(corpus))
+    except ArtifactError:
+        require_checkout(f"search {result}")
+        raise
 
 
 def _from_root(text: str) -> str:

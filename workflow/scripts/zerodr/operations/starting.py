@@ -14,7 +14,7 @@ from zerodr.artifacts.guard import (
     withdraw_reports,
 )
 from zerodr.artifacts.stage import forget_published
-from zerodr.errors import ZerodrError
+from zerodr.errors import MachineError, ZerodrError
 from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estimates_of
 from zerodr.operations.estimate.jobs import jobs_of
 from zerodr.operations.folders import notices
@@ -26,6 +26,7 @@ from zerodr.operations.stale import forced_words, outdated, sentence
 from zerodr.plan import Plan
 from zerodr.plan.pins import loose_models
 from zerodr.plan.resources import Ceiling
+from zerodr.plan.rules import facts_of
 
 
 def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Screen | None) -> None:
@@ -46,6 +47,8 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
         sys.stderr.write(f"{line}\n")
     forget_published()
     planned = list(workflow.dag.needrun_jobs())
+    if any(facts_of(job.rule.name).kind == "publish" for job in planned):
+        refuse_run(_store_problem())
     _lock_models(plan, planned)
     if outputs := outdated(workflow):
         sys.stderr.write(f"{sentence(outputs)}\n")
@@ -76,6 +79,14 @@ def _lock_models(plan: Plan, planned: list[Any]) -> None:
         refuse_run(str(error))
     sys.stderr.write("".join(f"{line}\n" for line in lines))
     start_again()
+
+
+def _store_problem() -> str:
+    """Return why the run's last job could not publish; empty where it can."""
+    from zerodr.lineage.store import RENAME, path_problem, shown_uri, tracking_uri
+
+    problem = path_problem(tracking_uri())
+    return str(MachineError(shown_uri(tracking_uri()), problem, RENAME)) if problem else ""
 
 
 def _prepare_slurm(workflow: Any, limits: dict[str, Ceiling]) -> None:

@@ -44,7 +44,9 @@ def build_adapted_page(stage: Stage) -> None:
     """Read inputs `answer` and `model`; write `page`."""
     settings = validate(AdaptedPageSettings, stage.params, stage.spec.name())
     home, graph = stage.path("answer"), Graph()
-    answer, examples = (json.loads((home / f"{name}.json").read_text()) for name in ("answer", "examples"))
+    answer, examples = (
+        json.loads((home / f"{name}.json").read_text(encoding="utf-8")) for name in ("answer", "examples")
+    )
     table = pd.read_csv(home / "comparison.tsv", sep="\t")
     if len(answer["kinds"]) == 1:  # the mean is the one kind that decides
         table = table[table["kind"] != MEAN].reset_index(drop=True)

@@ -189,10 +189,7 @@ def _cost_facts(method: TableMethod, cost: Cost) -> dict[str, Any]:
 def _facts(settings: LeaderboardSettings, records: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Date, commit, scale and machine of the numbers."""
     newest = max((record["started_unix_s"] + record["seconds"] for record in records), default=0.0)
-    code = {
-        (record["code"]["commit"] or "no commit")[:10] + (" + changes" if record["code"]["dirty_patch_sha256"] else "")
-        for record in records
-    }
+    code = {_commit(record["code"]) for record in records}
     machines = {f"{record['environment']['processor']}, {record['environment']['device']}" for record in records}
     return [
         ("evaluated", f"{datetime.fromtimestamp(newest, UTC):%Y-%m-%d %H:%M} UTC"),
@@ -203,6 +200,13 @@ def _facts(settings: LeaderboardSettings, records: list[dict[str, Any]]) -> list
         ("seed", str(settings.seed)),
         ("machine", "; ".join(sorted(machines))),
     ]
+
+
+def _commit(code: dict[str, Any]) -> str:
+    """Ten letters of a commit, and whether files had changed; else why there is none."""
+    if code["commit"] is None:
+        return f"no commit ({code.get('reason', 'no reason recorded')})"
+    return code["commit"][:10] + (" + changes" if code["dirty_patch_sha256"] else "")
 
 
 def cell_facts(method: str, column: Column, sources: CellSources) -> dict[str, Any]:

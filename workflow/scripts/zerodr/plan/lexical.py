@@ -3,6 +3,8 @@
 from typing import Any
 
 from zerodr.config.methods import LexicalSettings
+from zerodr.config.registry import WITHOUT_LUCENE
+from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import Files, Params, inputs, params
@@ -29,7 +31,11 @@ def _index_inputs(plan: Plan, wc: Any) -> Files:
 @params("index_bm25")
 def _index_params(plan: Plan, wc: Any) -> Params:
     backend, fields = wc.index.split("-")
-    return {"backend": backend, "fields": fields, "language": plan.collection(wc.collection).language}
+    language = plan.collection(wc.collection).language
+    if backend == "lucene" and language in WITHOUT_LUCENE:
+        step = "name a method with backend: bm25s, such as bm25-flat+bm25s"
+        raise ConfigError(f"{wc.collection}: language {language}", "Lucene has no analyzer for it", step)
+    return {"backend": backend, "fields": fields, "language": language}
 
 
 @inputs("search_bm25")

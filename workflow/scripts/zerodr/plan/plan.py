@@ -6,6 +6,7 @@ from typing import Any
 
 from zerodr.config.base import canonical_json
 from zerodr.config.bench import Bench
+from zerodr.config.files import refuse_braces
 from zerodr.config.methods import FeedbackMethod, FusionMethod, Method, RunMethod
 from zerodr.config.registry import EVERY, Collection
 from zerodr.config.settings import Protocol
@@ -57,6 +58,8 @@ class Plan:
         @with_signature(SIGNATURE)
         def files(wildcards: Any) -> registry.Files:
             listed = function(self, wildcards)
+            for value in listed.values():
+                refuse_braces([value] if isinstance(value, str) else value)
             sections = self._sections_of(rule, listed, getattr(wildcards, "split", EVERY)) if self.bench.folders else []
             return listed | ({"sections": sections} if sections else {})
 

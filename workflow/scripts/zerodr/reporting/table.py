@@ -220,10 +220,10 @@ def show(selection: str = "all") -> str:
     table = Path(f"results/beir/{selection}.md")
     if not table.exists():
         raise ArtifactError(table, "is missing", "run: make mini")
-    return f"\n{table.read_text().rstrip()}\n{NEXT.format(name=selection, link=_published())}"
+    return f"\n{table.read_text(encoding='utf-8').rstrip()}\n{NEXT.format(name=selection, link=_published())}"
 
 
 def _published() -> str:
     """Return the address of the methods in MLflow, as the publisher wrote it."""
     path = Path("results/lineage/link.json")
-    return json.loads(path.read_text()) if path.exists() else "http://127.0.0.1:5000"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else "http://127.0.0.1:5000"

@@ -72,7 +72,7 @@ def choose_tokens(
         return setting, {}
     device, path = memory(), state / CHOICE
     if path.exists():
-        facts = json.loads(path.read_text())
+        facts = json.loads(path.read_text(encoding="utf-8"))
         if facts["device"] == device.name:
             return facts["tokens"], facts
     texts = [np.zeros(longest, np.int32)] * max(1, setting // longest)

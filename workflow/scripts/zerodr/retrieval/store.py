@@ -55,7 +55,7 @@ class EmbeddingStore:
     def _resume(self) -> bool:
         if not (self._progress.exists() and self.path.exists()):
             return False
-        state = json.loads(self._progress.read_text())
+        state = json.loads(self._progress.read_text(encoding="utf-8"))
         changed = sorted(name for name in self.key | state["key"] if self.key.get(name) != state["key"].get(name))
         if changed or self.path.stat().st_size != len(self._header()) + 4 * self.rows * self.dimension:
             log.info("start again instead of resuming; changed: %s", ", ".join(changed) or "size of the file")

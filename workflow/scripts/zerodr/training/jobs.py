@@ -36,7 +36,7 @@ def run_work(stage: Stage, workers: Workers, work: Work) -> None:
             "spec": asdict(stage.spec),
             "state": str(stage.state),
         }
-        file.write_text(json.dumps(given))
+        file.write_text(json.dumps(given), encoding="utf-8")
         name, threads = stage.spec.name(), stage.threads
         result = launch(file, workers.workers_of_a_node, threads, name, workers.nodes, workers.gpus_of_a_node)
     else:

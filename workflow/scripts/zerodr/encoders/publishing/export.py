@@ -157,7 +157,7 @@ def export_adapted(stage: Stage) -> None:
     """
     settings = validate(ExportAdaptedSettings, stage.params, stage.spec.name())
     target, home = stage.output("model"), stage.path("answer")
-    answer = json.loads((home / "answer.json").read_text())
+    answer = json.loads((home / "answer.json").read_text(encoding="utf-8"))
     table = pd.read_csv(home / "comparison.tsv", sep="\t")
     chosen = next(method for method in settings.methods if method.name == answer["choice"])
     measured = CardSection(measured_text(settings, answer, table, chosen), "")
@@ -176,7 +176,9 @@ def export_adapted(stage: Stage) -> None:
             sections.append(CardSection(f"**Search with zerodr alone**: {error.what}.", ""))
         write_card(target, params, contract, read_chain(str(manifest)), None, sections)
     else:
-        (target / "README.md").write_text(f"# {chosen.label} for {settings.collection}\n\n{measured.text}\n")
+        (target / "README.md").write_text(
+            f"# {chosen.label} for {settings.collection}\n\n{measured.text}\n", encoding="utf-8"
+        )
     for name in chosen.feedback:
         if name in settings.attentions:
             manifest = stage.paths("attentions")[settings.attentions.index(name)]

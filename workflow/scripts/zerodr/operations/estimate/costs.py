@@ -208,7 +208,7 @@ def _done(row: Collection | None, rule: str, record: Record) -> float:
 
 def _records(folder: Path) -> Iterator[Record]:
     for path in sorted(folder.rglob("*lineage.json")):
-        value = json.loads(path.read_text())
+        value = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(value, dict) and "spec_digest" in value:
             yield value
 

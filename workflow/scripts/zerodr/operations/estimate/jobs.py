@@ -3,7 +3,7 @@
 import logging
 import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -67,14 +67,14 @@ class _Listener(logging.Handler):
             self.complaints += [line.strip() for line in record.getMessage().splitlines() if line.strip()]
 
 
-def planned_jobs(target: str, words: list[str], plan: Plan) -> list[Job]:
-    """List the jobs that Snakemake would run for a target; `plan` is the plan of the `--config` words.
+def planned_jobs(target: str, values: Mapping[str, Any], plan: Plan) -> list[Job]:
+    """List the jobs that Snakemake would run for a target; `plan` is the plan of these `values` of the configuration.
 
     Raises:
         ConfigError: Snakemake refuses the target or the configuration; the message repeats its reason.
     """
     listener = _Listener()
-    if _dry_run(target, words, listener):
+    if _dry_run(target, values, listener):
         return listener.jobs
     lines = listener.complaints or ["no reason is known"]
     reason = plainly(next((line for line in lines if REASON.match(line)), lines[-1])).split(" (if ")[0].rstrip(".")
@@ -84,13 +84,12 @@ def planned_jobs(target: str, words: list[str], plan: Plan) -> list[Job]:
     raise ConfigError(target, f"can't be planned: {reason}", step)
 
 
-def _dry_run(target: str, words: list[str], listener: logging.Handler) -> bool:
+def _dry_run(target: str, values: Mapping[str, Any], listener: logging.Handler) -> bool:
     """Plan a target by Snakemake's library, with the triggers of the profiles; return whether that was possible.
 
     Its log records carry the jobs: the API gives no access to the graph itself.
     """
     from snakemake.api import SnakemakeApi
-    from snakemake.cli import parse_config
     from snakemake.exceptions import RuleException, WorkflowError
     from snakemake.settings.types import (
         ConfigSettings,
@@ -109,7 +108,7 @@ def _dry_run(target: str, words: list[str], listener: logging.Handler) -> bool:
         log = api.logger_manager.logger
         log.handlers, log.propagate = [listener], False  # nothing on the screen
         try:
-            workflow = api.workflow(ResourceSettings(cores=1), ConfigSettings(config=parse_config(words)))
+            workflow = api.workflow(ResourceSettings(cores=1), ConfigSettings(config=dict(values), config_args=()))
             workflow.dag(wanted).execute_workflow("dryrun", execution_settings=ExecutionSettings(lock=False))
         except (ApiError, RuleException, WorkflowError) as error:
             api.print_exception(error)

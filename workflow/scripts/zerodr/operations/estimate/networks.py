@@ -35,7 +35,7 @@ def known_network(plan: Plan, model: str, scope: str) -> Network | None:
         start, cut = origin.init, origin.layers
     for folder in [*_built(plan, model, scope), *(_model_folders(start) if start else ())]:
         if (folder / "config.json").exists():
-            network = _network(json.loads((folder / "config.json").read_text()))
+            network = _network(json.loads((folder / "config.json").read_text(encoding="utf-8")))
             return network and network._replace(layers=int(cut or network.layers))
     return None
 

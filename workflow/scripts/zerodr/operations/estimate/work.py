@@ -131,7 +131,7 @@ def _tokens(speeds: Speeds, side: str, limit: int | None) -> int:
 @cache
 def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
     """Return the flags of this machine's processor, such as `avx2`; none where the system does not list them."""
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
     return frozenset(next((line for line in lines if line.startswith("flags")), "").partition(":")[2].split())
 
 

@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from zerodr.errors import MachineError, nearest
@@ -17,10 +17,12 @@ from zerodr.plan import Plan
 from zerodr.plan.resources import Ceiling
 
 COMMANDS = ("sbatch", "sinfo", "squeue", "scancel")
-NODES = ["sinfo", "--noheader", "--Node", "--format=%P|%l|%c|%m|%G"]
+NODES = ["sinfo", "--noheader", "--Node", "--format=%P|%l|%c|%m|%G|%T"]
 PATIENCE_S = 30
 MINUTES = re.compile(r"^(?:(?P<days>\d+)-)?(?:(?P<a>\d+):)?(?P<b>\d+)(?::(?P<c>\d+))?$")
-GPUS = re.compile(r"(?:^|,)gpu(?::[\w.-]+)?:(\d+)")
+GPUS = re.compile(r"(?:^|,)gpu(?::[\w.-]+)*?:(\d+)(?![\w.:-])")
+AWAY = ("down", "drain", "fail", "error", "unknown", "inval", "future")
+"""Beginnings of the states of nodes that start no job until an administrator acts."""
 PROFILE = "config/profiles/slurm/config.yaml"
 
 
@@ -41,13 +43,15 @@ class Partition:
         name: as `sbatch -p` takes it.
         default: true when jobs without a partition go here.
         minutes: the longest walltime; None when there is no limit.
-        nodes: sizes of its nodes.
+        nodes: sizes of its nodes that start jobs.
+        away: number of its nodes that are down or drained.
     """
 
     name: str
     default: bool
     minutes: int | None
     nodes: tuple[ClusterNode, ...]
+    away: int = 0
 
 
 @dataclass(frozen=True, order=True)
@@ -158,14 +162,21 @@ def read_partitions() -> dict[str, Partition]:
 
 
 def parse_partitions(text: str) -> dict[str, Partition]:
-    """Parse lines `partition|walltime|cores|memory|gres`, one a node, as `sinfo` prints them; `*` marks the default."""
+    """Parse lines `partition|walltime|cores|memory|gres|state`, one a node, as `sinfo` prints; `*` marks the default.
+
+    Other lines, such as `CLUSTER: name` where several clusters are asked, are left out.
+    """
     partitions: dict[str, Partition] = {}
     for line in text.splitlines():
-        name, time, cores, memory, gres = line.strip().split("|")
+        if line.count("|") < 4:
+            continue
+        name, time, cores, memory, gres, *state = line.strip().split("|")
         key = name.rstrip("*")
         node = ClusterNode(_leading(cores), _leading(memory), sum(map(int, GPUS.findall(gres))))
-        nodes = partitions[key].nodes if key in partitions else ()
-        partitions[key] = Partition(key, name.endswith("*"), minutes_of(time), (*nodes, node))
+        known = partitions.get(key, Partition(key, name.endswith("*"), minutes_of(time), ()))
+        away = any(word.lower().startswith(AWAY) for word in state)
+        nodes = known.nodes if away else (*known.nodes, node)
+        partitions[key] = replace(known, nodes=nodes, away=known.away + away)
     return partitions
 
 
@@ -242,9 +253,12 @@ def _unfit_for(request: JobRequest, name: str, partitions: dict[str, Partition])
         step = f"change {PROFILE}: {nearest(name, partitions)}"
         return Unfit(f"requests partition {name}, which is not known to this cluster", step)
     partition, gpus = partitions[name], -(-request.gpus // request.nodes)
+    if not partition.nodes:
+        reason = f"requests partition {name}, whose nodes are all down or drained ({partition.away})"
+        return Unfit(reason, f"wait, or name another partition in {PROFILE}")
     most = max(node.gpus for node in partition.nodes)
     if gpus > most:
-        larger = [other.name for other in partitions.values() if max(node.gpus for node in other.nodes) >= gpus]
+        larger = [other.name for other in partitions.values() if any(node.gpus >= gpus for node in other.nodes)]
         ways = [f"lower gpus (--config gpus={most * request.nodes})", "raise nodes"] if most else []
         ways += [f"set slurm_partition of these rules to {' or '.join(larger)} in {PROFILE}"] if larger else []
         reason = f"requests {gpus} GPUs on a node, the largest node of partition {name} has {most}"
@@ -299,7 +313,8 @@ def check_planned(plan: Plan, rules: Iterable[str]) -> None:
     done = ask_slurm(NODES)
     if done.returncode or not done.stdout.strip():
         return
-    most = max(node.gpus for partition in parse_partitions(done.stdout).values() for node in partition.nodes)
+    nodes = [node for partition in parse_partitions(done.stdout).values() for node in partition.nodes]
+    most = max((node.gpus for node in nodes), default=0)
     for rule in dict.fromkeys(rules):
         gpus = -(-plan.machines.gpus(rule) // plan.machines.nodes(rule))
         if gpus > most:
@@ -311,7 +326,7 @@ def check_planned(plan: Plan, rules: Iterable[str]) -> None:
 def ask_slurm(words: list[str]) -> subprocess.CompletedProcess[str]:
     """Run one of Slurm's commands; one that hangs counts as failed."""
     try:
-        return subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        return subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=False, encoding="utf-8")
     except subprocess.TimeoutExpired:
         return subprocess.CompletedProcess(words, 1, "", f"{words[0]}: no answer within {PATIENCE_S} s")
 

@@ -160,7 +160,7 @@ def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str:
     """Return the type of a folder's file system, such as `ext4` or `nfs4`; empty when unknown."""
     if not mounts.exists():
         return ""
-    fields = [line.split() for line in mounts.read_text().splitlines()]
+    fields = [line.split() for line in mounts.read_text(encoding="utf-8").splitlines()]
     above = [(entry[1], entry[2]) for entry in fields if folder.resolve().is_relative_to(entry[1])]
     return max(above, key=lambda entry: len(entry[0]), default=("", ""))[1]
 
@@ -190,9 +190,9 @@ def jobs_of(folder: Path) -> list[Lingering] | None:
 
 
 def parse_queue(text: str, folder: Path) -> list[Lingering]:
-    """Parse lines `number|submitted|folder|comment` of `squeue`, without the job of this process."""
+    """Parse lines `number|submitted|folder|comment` of `squeue`, without others and without the job of this process."""
     jobs = []
-    for line in text.splitlines():
+    for line in (line for line in text.splitlines() if line.count("|") >= 3):
         # The comment comes last and may hold `|` itself (wildcards).
         number, submitted, workdir, comment = line.strip().split("|", 3)
         if comment.startswith(OF_SNAKEMAKE) and number != os.environ.get("SLURM_JOB_ID"):

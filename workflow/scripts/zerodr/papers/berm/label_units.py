@@ -19,7 +19,7 @@ from zerodr.collections.access import corpus_ids
 from zerodr.config.base import validate
 from zerodr.config.params import SourceTexts
 from zerodr.errors import ArtifactError, CollectionError
-from zerodr.lexical.analysis import python_analyzer
+from zerodr.lexical.analysis import analyzer_of
 from zerodr.lexical.folder import read_about
 from zerodr.lexical.light import read_holders
 from zerodr.papers.berm import unit_table
@@ -139,7 +139,7 @@ def label_units(stage: Stage) -> None:
     mined = stage.path("mined") if "mined" in stage.spec.inputs else None
     known = unit_table.positives_of(source, settings.split, corpus, mined)
     queries = unit_table.query_texts(source, known.queries)
-    analyze = python_analyzer(read_about(stage.path("index"))["language"])
+    analyze = analyzer_of(read_about(stage.path("index"))["language"])
     passages = read_passages(
         source, corpus, np.unique(known.documents), stage.path("units"), settings.title_join, analyze
     )

@@ -202,7 +202,7 @@ def token_facts(contract: EncoderContract, tokenizer: Any, title_join: str | Non
 
 def read_statistics(folder: Path) -> dict[str, Any]:
     """statistics.json of a folder of this stage."""
-    return json.loads((folder / STATISTICS).read_text())
+    return json.loads((folder / STATISTICS).read_text(encoding="utf-8"))
 
 
 def query_texts(source: Path, ids: pa.Array) -> list[str]:

@@ -113,7 +113,7 @@ def nearest(vectors: np.ndarray, clusters: Path) -> np.ndarray:
     """
     centroids = np.load(clusters / CENTROIDS, allow_pickle=False)
     nearness = vectors @ centroids.T
-    if json.loads((clusters / STATISTICS).read_text())["metric"] != "cosine":
+    if json.loads((clusters / STATISTICS).read_text(encoding="utf-8"))["metric"] != "cosine":
         nearness -= np.square(centroids).sum(1) / 2  # the largest is of the smallest distance
     return nearness.argmax(1).astype(np.int32)
 

@@ -71,7 +71,7 @@ def measure_domains(stage: Stage) -> None:
     facts |= _classifier_accuracies(stage.path("model"), *vectors)
     stage.numbers(facts)
     lines = ["metric\tvalue", *(f"{name}\t{value!r}" for name, value in facts.items())]
-    stage.output("measures").write_text("\n".join(lines) + "\n")
+    stage.output("measures").write_text("\n".join(lines) + "\n", encoding="utf-8")
     _write_nearest(stage.output("nearest"), texts, vectors, settings.shown)
 
 

@@ -249,7 +249,7 @@ def launch(job: Path, processes: int, threads: int, name: str, nodes: int = 1, g
 
 
 def _judge(outcome: Path, status: int, asked: bool, processes: int, name: str) -> dict:
-    report = json.loads(outcome.read_text()) if outcome.exists() else {}
+    report = json.loads(outcome.read_text(encoding="utf-8")) if outcome.exists() else {}
     if report.get("kind") == "error":
         kind = getattr(errors, report["error"], ZerodrError)
         raise kind(report["where"], report["what"], report["next_step"])

@@ -38,7 +38,7 @@ def agent(job: str, processes: str, nodes: str = "1", port: str = "") -> None:
 def rank(path: str) -> int:
     """Train as one rank; 0 when done, 1 after a reported error, 75 after SIGTERM."""
     file = Path(path)
-    facts = json.loads(file.read_text())
+    facts = json.loads(file.read_text(encoding="utf-8"))
     stage = Stage(StageSpec(**facts["spec"]), Path(facts["state"]))
     module, _, function = facts["work"].partition(":")
     work = getattr(importlib.import_module(module), function)

@@ -151,7 +151,7 @@ def load_checkpoint(
     if not saved:
         return None
     folder = saved[-1]
-    facts = json.loads((folder / "progress.json").read_text())
+    facts = json.loads((folder / "progress.json").read_text(encoding="utf-8"))
     if facts["identity"] != identity:
         raise ArtifactError(
             folder,

@@ -106,7 +106,7 @@ def store_passages(state: Path, corpora: Callable[[Counts], Mapping[str, Blocks]
     if not (sizes_path(file).exists() and counts.exists()):
         write_passages(file, corpora(left_out))
         write_json(counts, left_out)
-    read: dict[str, dict[str, int]] = json.loads(counts.read_text())
+    read: dict[str, dict[str, int]] = json.loads(counts.read_text(encoding="utf-8"))
     return read
 
 

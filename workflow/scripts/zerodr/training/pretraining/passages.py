@@ -37,7 +37,7 @@ class Passages:
     """
 
     def __init__(self, path: Path) -> None:
-        self.corpora: dict[str, int] = dict(json.loads(sizes_path(path).read_text()))
+        self.corpora: dict[str, int] = dict(json.loads(sizes_path(path).read_text(encoding="utf-8")))
         self._file = pa.ipc.open_file(pa.memory_map(str(path)))
         batches = [self._file.get_batch(number) for number in range(self._file.num_record_batches)]
         self._columns = {name: [batch.column(name) for batch in batches] for name in ("id", "spans")}
@@ -82,7 +82,7 @@ def span_folders(folders: Sequence[Path]) -> dict[str, Path]:
     Raises:
         ConfigError: one collection twice.
     """
-    names = [json.loads((folder / STATISTICS).read_text())["collection"] for folder in folders]
+    names = [json.loads((folder / STATISTICS).read_text(encoding="utf-8"))["collection"] for folder in folders]
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ConfigError("spans", f"collection {twice[0]} is given twice", "name each corpus once")

@@ -95,7 +95,11 @@ class ScoreStore:
 
     def __init__(self, folder: Path, key: dict[str, Any]) -> None:
         self.path, self._progress, self.key = folder / "scores.f32", folder / "progress.json", key
-        earlier = json.loads(self._progress.read_text()) if self._progress.exists() and self.path.exists() else {}
+        earlier = (
+            json.loads(self._progress.read_text(encoding="utf-8"))
+            if self._progress.exists() and self.path.exists()
+            else {}
+        )
         if earlier and earlier["key"] != key:
             log.info("an earlier try is not continued: device, version or batches changed")
             earlier = {}

@@ -1,0 +1,147 @@
+"""Read and write `to_judge.tsv`, which a person fills in, as editors and spreadsheets save it."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+import pandas as pd
+
+from zerodr.collections.access import read_texts, split_queries
+from zerodr.collections.readers.base import LARGEST_GRADE
+from zerodr.errors import CollectionError
+
+SIDES = {"query": "query", "document": "corpus"}  # the word of a side in the names of columns
+COLUMNS = ["grade", "query-id", "corpus-id", "query", "document", "ranks"]
+MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
+WHOLE = re.compile(r"([+-]?\d{1,9})(?:[.,]0+)?")
+
+
+class Row(NamedTuple):
+    """A line of the file: its number from 1, and its cells in the order of COLUMNS, without missing ones."""
+
+    line: int
+    cells: list[str]
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Read the lines with a grade.
+
+    Tabs, semicolons or commas separate cells. A spreadsheet's quotes around a cell go.
+
+    Raises:
+        CollectionError: the encoding is not known, a column is missing, or a grade has no ids; names the line.
+    """
+    lines = _decoded(path).splitlines()
+    if not any(line.strip() for line in lines):
+        step = "delete it: `zerodr adapt` offers the pairs again"
+        raise CollectionError(path, "is empty", step)
+    separator = next((sign for sign in "\t;," if sign in lines[0]), "\t")
+    header, *rows = [_cells(line, separator) for line in lines]
+    header = [name.lower() for name in header]
+    if lacking := [name for name in COLUMNS[:3] if name not in header]:
+        raise CollectionError(path, f"has no column {lacking[0]!r}", "keep the header line as it was written")
+    columns = [header.index(name) for name in COLUMNS if name in header]
+    graded = []
+    for number, cells in enumerate(rows, 2):
+        ordered = [cells[column] if column < len(cells) else "" for column in columns]
+        if ordered[0] and not (ordered[1] and ordered[2]):
+            where, problem = f"{path}:{number}", f"the grade {ordered[0]!r} has no query-id or no corpus-id"
+            raise CollectionError(where, problem, "write grades into lines of pairs, and leave their ids there")
+        if ordered[0]:
+            graded.append(Row(number, ordered))
+    return graded
+
+
+def _decoded(path: Path) -> str:
+    """Decode UTF-8, or UTF-16 by its mark, as Excel's `Unicode text` has it."""
+    data = path.read_bytes()
+    try:
+        return data.decode(MARKS.get(data[:2]) or MARKS.get(data[:3], "utf-8"))
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        problem = "is in neither UTF-8 nor UTF-16 (perhaps Windows-1252, as Excel's `Text` has it)"
+        raise CollectionError(f"{path}:{line}", problem, "save it as UTF-8, or as Excel's `Unicode text`") from None
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    """Split a line. Between tabs only whole cells are quoted: texts may begin with a quote."""
+    if separator != "\t":
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=separator), [])]
+    return [_unquoted(cell.strip()) for cell in line.split("\t")]
+
+
+def _unquoted(cell: str) -> str:
+    if len(cell) > 1 and cell[0] == cell[-1] == '"' and '"' not in cell[1:-1].replace('""', ""):
+        return cell[1:-1].replace('""', '"')
+    return cell
+
+
+def read_grades(path: Path, homes: Sequence[Path]) -> pd.DataFrame:
+    """Read the lines of a `to_judge.tsv` with a grade: columns query, document, grade (int).
+
+    Args:
+        path: the file as `write_pairs` wrote it and a person filled it in; ids without a prefix are taken as they are.
+        homes: folders of the collections whose queries and documents it may name.
+
+    Raises:
+        CollectionError: a line can't be read, a grade is no whole number, a pair has two grades, or no collection has
+            an id; names the line.
+    """
+    rows, graded = read_rows(path), dict[tuple[str, str], tuple[int, int]]()
+    for line, (grade, query, document, *_) in rows:
+        number = WHOLE.fullmatch(grade)
+        if number is None or abs(int(number[1])) > LARGEST_GRADE:
+            problem = f"the grade {grade!r} is no whole number up to {LARGEST_GRADE}"
+            raise CollectionError(f"{path}:{line}", problem, "write 1 for relevant, 0 for not, or nothing")
+        pair = id_of_cell("query", query), id_of_cell("document", document)
+        earlier, value = graded.setdefault(pair, (line, int(number[1])))
+        if value != int(number[1]):
+            problem = f"the pair has grade {number[1]} here, and {value} in line {earlier}"
+            raise CollectionError(f"{path}:{line}", problem, "remove one of them")
+    queries = {key for home in homes for key in split_queries(home, "")["id"]}
+    documents = {key for home in homes for key in read_texts(home, {document for _, document in graded})}
+    for at, (side, ids) in enumerate((("query", queries), ("document", documents))):
+        unknown = [(line, pair[at]) for pair, (line, _) in graded.items() if pair[at] not in ids]
+        if unknown:
+            line, key = unknown[0]
+            problem = f"{side} {key!r} is not in the collection ({len(unknown)} such lines)"
+            step = "write the id as it was; spreadsheets change ids that look like numbers or dates (0002 becomes 2)"
+            raise CollectionError(f"{path}:{line}", problem, step)
+    triples = [(query, document, grade) for (query, document), (_, grade) in graded.items()]
+    return pd.DataFrame(triples, columns=["query", "document", "grade"]).astype({"grade": int})
+
+
+def id_cell(side: str, key: str) -> str:
+    """Write an id so that no spreadsheet changes it and no cell is split: `query:0002`, blanks and `%` as in an URL.
+
+    >>> id_cell("query", "0002"), id_cell("document", "2  b")
+    ('query:0002', 'document:2%20%20b')
+    """
+    return f"{side}:" + re.sub(r"[\s%\x00-\x1f]", lambda match: quote(match[0]), key)
+
+
+def id_of_cell(side: str, cell: str) -> str:
+    """Read an id that `id_cell` wrote; a cell without the prefix is the id itself.
+
+    >>> id_of_cell("document", "document:2%20%20b"), id_of_cell("query", "0002")
+    ('2  b', '0002')
+    """
+    prefix = f"{side}:"
+    return unquote(cell.removeprefix(prefix)) if cell.startswith(prefix) else cell
+
+
+def offer(source: Path, target: Path) -> None:
+    """Write the pairs to judge where a person can fill them in; lines with a grade stay."""
+    header, *lines = source.read_text(encoding="utf-8").splitlines()
+    rows = read_rows(target) if target.exists() else []
+    keys = {tuple(row.cells[1:3]) for row in rows}
+    new = [line for line in lines if tuple(line.split("\t")[1:3]) not in keys]
+    graded = ["\t".join(" ".join(cell.split()) for cell in row.cells) for row in rows]
+    data = ("\n".join([header, *graded, *new]) + "\n").encode()
+    if not target.exists() or target.read_bytes() != data:
+        target.write_bytes(data)
