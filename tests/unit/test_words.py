@@ -1,4 +1,4 @@
-"""Names and paths reach the plan as typed: by `zerodr adapt`, by `--config` words and through a job's shell."""
+"""Names and paths reach the plan as typed: by `zerodr adapt`, by words of `--config`, through the shell of a job."""
 
 from __future__ import annotations
 
