@@ -63,9 +63,9 @@ def forced_words(outputs: Iterable[str], argv: list[str]) -> list[str]:
     >>> forced_words(["b"], ["snakemake", "x", "--forcerun", "a", "--cores", "1"])
     ['snakemake', 'x', '--cores', '1', '--forcerun', 'a', 'b']
     """
-    words, named, rest = [], list[str](), iter(argv)
+    words, named = list[str](), list[str]()
     taking = False
-    for word in rest:
+    for word in argv:
         taking = word in FORCED or (taking and not word.startswith("-"))
         (named if taking else words).append(word)
     return [*words, FORCED[0], *dict.fromkeys([word for word in named if word not in FORCED] + list(outputs))]
