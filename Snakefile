@@ -33,7 +33,7 @@ from zerodr.artifacts.guard import repeat_errors, spare_tracebacks
 from zerodr.checkout import provide_caches
 from zerodr.config.words import parse_texts
 from zerodr.errors import ZerodrError
-from zerodr.operations.loading import default_scale, load_plan, take_screen
+from zerodr.operations.loading import default_scale, finish_run, load_plan, take_screen
 from zerodr.plan import paths
 from zerodr.plan.collections import section_files as list_files
 from zerodr.plan.declaration import complete_rules
@@ -83,16 +83,9 @@ onerror:
     repeat_errors()
 
 
-def check_at_exit():
-    from zerodr.operations.stale import finish
-
-    finish(workflow, bool(STARTED))
-
-
-if (
-    workflow.is_main_process
-):  # Snakemake calls onstart neither in a dry run nor when nothing is to be done
-    atexit.register(check_at_exit)
+# Snakemake calls onstart neither in a dry run nor when nothing is to be done.
+if workflow.is_main_process:
+    atexit.register(finish_run, workflow, STARTED)
 
 
 rule all:

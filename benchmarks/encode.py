@@ -7,6 +7,7 @@ Tokenisation is part of every timing. The matrix-multiply peak is measured betwe
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import json
 import os
@@ -161,7 +162,7 @@ def main() -> None:
 
 def by_openvino(encoder: Encoder, source: Path, threads: int) -> Encoder:
     """Copy an encoder whose forward pass OpenVINO computes in float32, a batch on each thread."""
-    import openvino  # type: ignore[import-not-found]
+    openvino = importlib.import_module("openvino")  # optional: see --openvino
     from transformers import AutoModel
 
     class Hidden(torch.nn.Module):

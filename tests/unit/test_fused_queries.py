@@ -87,7 +87,9 @@ def test_single_queries_read_the_memories_that_are_plugged_in(here, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     params = {"documents": K, "document_limit": 16, "query_tokens": None}
     inputs = {"model": [str(here / "model/manifest.json")]}
-    source = Source("m", "source/manifest.json", DENSE, ("x.npy",), params, "embed_fused_queries", inputs)
+    source = Source(
+        "m", "source/manifest.json", DENSE, ("x.npy",), params, "papers.moma.embed_fused:embed_fused_queries", inputs
+    )
     assert list_memories(source) == sorted(NAMES)
     live = AugmentedQueries(source)
     texts = pq.read_table(here / "source/queries.parquet")["text"].to_pylist()

@@ -27,7 +27,7 @@ def methods(root):
 
 def groups_of(methods, name: str) -> GroupSettings:
     """Settings of the weights in the first episode with clusters."""
-    return methods[name].settings.chain["ep1"].groups
+    return methods[name].settings.chain["ep1"].find("groups")
 
 
 def effective(settings: GroupSettings, seed: int) -> float:
@@ -64,14 +64,14 @@ def test_the_released_form_is_the_code(methods):
     made, stage = groups_of(methods, "coco-dr+official"), methods["coco-dr+official"].settings.chain
     assert (made.mode, made.rho, made.ema, made.floor, made.layers) == ("official", 0.05, 0.1, 0.01, 3)
     assert (made.similarity, made.timing, made.beta) == ("cosine", "lagged", 0.25)
-    assert (stage["ep1"].clusters.sample, stage["ep1"].negatives.exclude) == (256, "one")
+    assert (stage["ep1"].find("clusters").sample, stage["ep1"].negatives.exclude) == (256, "one")
     assert stage["coco"].objective.backbone_dropout is False
 
 
 def test_the_papers_control_is_pretrained_on_the_source(methods):
     """The paper's -COCO, section 5.3: contrastive pretraining on MS MARCO alone, with iDRO."""
     control = methods["coco-dr+no-coco"].settings.chain
-    assert control["coco"].corpora == ("source",) and control["ep1"].groups == groups_of(methods, "coco-dr")
+    assert control["coco"].corpora == ("source",) and control["ep1"].find("groups") == groups_of(methods, "coco-dr")
     assert "coco" not in methods["coco-dr+no-pretraining"].settings.chain
     assert groups_of(methods, "coco-dr+alpha-only").mode == "alpha"
 

@@ -121,13 +121,11 @@ def test_differences_are_of_queries_averaged_over_seeds(tmp_path):
     rows = made.frame.set_index("collection")
     assert rows.loc["a", "difference"] == pytest.approx((0.125 + 0.15) / 2)
     assert rows.loc["a", ["difference_seed13", "difference_seed14"]].tolist() == pytest.approx([0.125, 0.15])
-    pairs = np.array([0.1, 0.2, 0.1, 0.15])
-    t = pairs.mean() / (pairs.std(ddof=1) / 2)
-    assert t == pytest.approx(5.745, abs=1e-3) and rows.loc["a", "p_t"] == pytest.approx(0.01047, abs=1e-5)
+    assert rows.loc["a", "p_t"] == 0.125  # four queries: the sign-flip test's least, where Student's would give .0105
     assert rows.loc["mean", "difference"] == pytest.approx((0.1375 - 0.075) / 2)
     assert rows.loc["mean", "difference_low"] < rows.loc["mean", "difference"] < rows.loc["mean", "difference_high"]
-    assert np.isnan(rows.loc["mean", "p_t_holm"]) and rows.loc["a", "p_t_holm"] == pytest.approx(2 * 0.01047, abs=1e-4)
-    assert made.shown[0] == ["", "A", "B", "mean"] and made.shown[1][2][1] == "+0.1375 ▲"
+    assert np.isnan(rows.loc["mean", "p_t_holm"]) and rows.loc["a", "p_t_holm"] == 0.25
+    assert made.shown[0] == ["", "A", "B", "mean"] and made.shown[1][2][1] == "+0.1375"
     assert [row[0] for row in made.shown[1][4:]] == ["seed 13", "seed 14", "deviation of seeds"]
     assert rows.loc["a", "seeds_sd"] == pytest.approx(0.025 / 2**0.5)
 
@@ -144,7 +142,7 @@ def test_methods_that_draw_nothing_are_not_counted_as_repeated(tmp_path, plan):
     assert alone["drawing"] == [] and alone["seed"] == 13
     first = {key: value for key, value in VALUES.items() if "seed" not in key[0]}
     _, _, made = claim(tmp_path, first, [SEEDS[0] | {"drawing": []}])
-    assert made.notes[1:] == ["Plain; Ours: the same with every seed, no random number is drawn"]
+    assert "Plain; Ours: the same with every seed, no random number is drawn" in made.notes
 
 
 def test_no_counterpart_reads_what_was_drawn_with_another_seed(plan):

@@ -92,7 +92,11 @@ def drawn_means(values: np.ndarray, samples: int, seed: int, lowest: float) -> n
 
 
 def subset_means(values: np.ndarray, weights: np.ndarray, seed: int) -> np.ndarray:
-    """Average subsets of the rows of `values` (Q, M) with `weights` (Q,): all of a few, else SUBSETS random ones."""
+    """Average subsets of the rows of `values` (Q, M) with `weights` (Q,): all of a few, else SUBSETS random ones.
+
+    >>> subset_means(np.array([[0.0], [1.0]]), np.array([1.0, 3.0]), 13).ravel().tolist()
+    [0.0, 1.0, 0.75]
+    """
     count = len(values)
     if count <= ENUMERATED:
         chosen = (np.arange(1, 2**count)[:, None] >> np.arange(count)) & 1

@@ -30,6 +30,13 @@ def default_scale(default_resources: Iterable[str] | None) -> str:
     return "paper" if any(name.startswith("slurm_") for name in default_resources or ()) else "mini"
 
 
+def finish_run(workflow: Any, started: list[bool]) -> None:
+    """Check finished artifacts by their records at Snakemake's exit, where its `onstart` was not called."""
+    from zerodr.operations.stale import finish
+
+    finish(workflow, bool(started))
+
+
 def load_plan(root: Path, config: dict[str, Any], main: bool, ceilings: Mapping[str, Ceiling]) -> Plan:
     """Load the plan of a configuration.
 
