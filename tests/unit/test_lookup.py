@@ -61,6 +61,18 @@ def test_what_a_result_stands_for(desk, text, name):
     assert Sources(Graph()).find(text).name == name
 
 
+def test_a_fusion_says_which_method_lacks_its_embeddings(desk, tmp_path):
+    vectors = Path(f"results/embeddings/{DENSE}/shared/notes/standard/corpus-00000-of-00001.npy")
+    vectors.rename(tmp_path / "vectors.npy")
+    try:
+        with pytest.raises(
+            ArtifactError, match=f"{FUSED} on notes: joins {DENSE}, which can't answer queries: index or"
+        ):
+            Sources(Graph()).find(f"{FUSED}/notes")
+    finally:
+        (tmp_path / "vectors.npy").rename(vectors)
+
+
 def test_what_answers_nothing_is_refused(desk):
     with pytest.raises(ArtifactError, match="nope on notes: can't answer queries: known: all-minilm-l6-v2, bm25"):
         Sources(Graph()).find("nope/notes")
