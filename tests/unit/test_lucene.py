@@ -125,7 +125,7 @@ def test_unknown_language_names_the_nearest():
         analyzer("tlh")
 
 
-def test_two_processes_make_the_same_index(tmp_path, monkeypatch):
+def test_two_processes_make_the_same_index(root, tmp_path, monkeypatch):
     """Same digest from two processes, and from a second index in one process."""
     code = (
         "import sys; sys.path[:0] = sys.argv[1:3]\n"
@@ -135,9 +135,12 @@ def test_two_processes_make_the_same_index(tmp_path, monkeypatch):
     digests = []
     for place in ("one", "two"):
         write_collection(tmp_path / place / "results/collections/fox", FOX, ASKED)
-        paths = [path for path in sys.path if path.endswith(("tests/unit", "workflow/scripts"))]
         call = subprocess.run(
-            [sys.executable, "-c", code, *paths[:2]], cwd=tmp_path / place, text=True, capture_output=True, check=True
+            [sys.executable, "-c", code, str(root / "tests/unit"), str(root / "workflow/scripts")],
+            cwd=tmp_path / place,
+            text=True,
+            capture_output=True,
+            check=True,
         )
         digests.append(call.stdout.split()[-1])
     monkeypatch.chdir(tmp_path / "one")

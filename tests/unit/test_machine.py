@@ -27,6 +27,15 @@ from zerodr.errors import MachineError
 
 
 @pytest.fixture
+def snakemake_log() -> Iterator[logging.Logger]:
+    """Snakemake's logger, which has its filters of before after the test."""
+    logger = logging.getLogger("snakemake.logging")
+    before = list(logger.filters)
+    yield logger
+    logger.filters[:] = before
+
+
+@pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 2 MiB for the results; tests are skipped where mounting is refused."""
     results = tmp_path / "results"
@@ -144,7 +153,7 @@ def test_a_file_system_without_locks(monkeypatch, capsys, name):
 
 @pytest.mark.parametrize("name, told", [("ENOSPC", r"the disk is full \(\d+ MiB free\)"), ("EIO", "not answer")])
 def test_the_guard_says_the_same(monkeypatch, capsys, name, told):
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise OSError(getattr(errno, name), os.strerror(getattr(errno, name)))
 
     monkeypatch.setattr(Path, "write_text", refuse)
@@ -171,18 +180,12 @@ def test_a_log_on_a_full_disk_says_nothing_of_itself(small_disk, capsys):
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_a_stopped_run_says_how_it_resumes(stopped):
-    logger = logging.getLogger("snakemake.logging")
-    before = list(logger.filters)
+def test_a_stopped_run_says_how_it_resumes(snakemake_log, stopped):
     guard.spare_tracebacks(str)
-    try:
-        said = ["Terminating processes on user request, this might take some time."] if stopped else []
-        for line in [*said, f"WorkflowError:\n{guard.FAILED}"]:
-            record = logger.makeRecord(logger.name, logging.ERROR, "x", 1, line, (), None)
-            assert logger.filter(record)
-    finally:
-        for added in set(logger.filters) - set(before):
-            logger.removeFilter(added)
+    said = ["Terminating processes on user request, this might take some time."] if stopped else []
+    for line in [*said, f"WorkflowError:\n{guard.FAILED}"]:
+        record = snakemake_log.makeRecord(snakemake_log.name, logging.ERROR, "x", 1, line, (), None)
+        assert snakemake_log.filter(record)
     assert record.getMessage() == (guard.STOPPED if stopped else f"WorkflowError:\n{guard.FAILED}")
 
 
@@ -195,7 +198,7 @@ def test_tables_of_an_earlier_run_are_withdrawn():
     assert left == ["evaluate_run.tsv", "evaluate_run.tsv.lineage.json"]
 
 
-def test_errors_of_rule_functions_are_told_without_traceback_and_others_with_it():
+def test_errors_of_rule_functions_are_told_without_traceback_and_others_with_it(snakemake_log):
     said = "Error:\n  {0}: {0}: moma: item 'x': is not known\nWildcards:\n  item=x\nTraceback:\n"
     said += '  File "a", line 3, in f\n'
     said += '  File "b", line 4, in g (rule build_item, line 63, papers.smk)\nAfter'
@@ -203,12 +206,11 @@ def test_errors_of_rule_functions_are_told_without_traceback_and_others_with_it(
     assert guard.plainly(said.format("ConfigError")) == plain
     assert guard.plainly(said.format("KeyError")) == said.format("KeyError")
     guard.spare_tracebacks(lambda target: f"did you mean {target[:-1]}?")
-    logger = logging.getLogger("snakemake.logging")
-    record = logger.makeRecord(logger.name, logging.ERROR, "x", 1, said.format("ConfigError"), (), None)
-    assert logger.filter(record) and record.getMessage() == plain
+    record = snakemake_log.makeRecord(snakemake_log.name, logging.ERROR, "x", 1, said.format("ConfigError"), (), None)
+    assert snakemake_log.filter(record) and record.getMessage() == plain
     missing = "MissingRuleException:\nNo rule to produce allx (if you use input functions ...)."
-    record = logger.makeRecord(logger.name, logging.ERROR, "x", 1, missing, (), None)
-    assert logger.filter(record) and record.getMessage() == "ConfigError: allx: is no target: did you mean all?"
+    record = snakemake_log.makeRecord(snakemake_log.name, logging.ERROR, "x", 1, missing, (), None)
+    assert snakemake_log.filter(record) and record.getMessage() == "ConfigError: allx: is no target: did you mean all?"
 
 
 def test_too_few_gpus_are_a_reason_before_the_first_job(monkeypatch):
