@@ -75,8 +75,8 @@ def measured(work: Callable[[], object]) -> tuple[object, dict]:
 def run_ours(folder: Path, depth: int, threads: int, single: bool = False) -> dict:
     """One timed exact search; writes what it found."""
     from zerodr.retrieval.candidates import join
-    from zerodr.retrieval.estimates import pays_half
     from zerodr.retrieval.exact import search_exact
+    from zerodr.retrieval.search import pays_half
     from zerodr.retrieval.vectors import Vectors
 
     queries, corpus = Vectors.open(folder / "queries.npy"), Vectors.open(folder / "corpus.npy")

@@ -14,14 +14,12 @@ from search_helpers import INDEX, as_lists, clustered, exact_scores, make_collec
 
 from zerodr.config.kernels import kinds
 from zerodr.errors import ArtifactError, NonFiniteEmbedding
-from zerodr.retrieval import candidates, estimates, gpu, kernels
+from zerodr.retrieval import candidates, gpu, kernels
 from zerodr.retrieval import gpu as on_gpu
-from zerodr.retrieval.candidates import id_ranks
-from zerodr.retrieval.estimates import pays_half
+from zerodr.retrieval.candidates import SingleProducts, id_ranks
 from zerodr.retrieval.gpu import search_gpu
 from zerodr.retrieval.half import HalfProducts
-from zerodr.retrieval.products import SingleProducts
-from zerodr.retrieval.search import self_rows
+from zerodr.retrieval.search import pays_half, self_rows
 from zerodr.retrieval.vectors import Vectors
 
 SCALES = st.sampled_from([1.0, 1e-18, 1e-39, 1e15])
@@ -113,7 +111,7 @@ def test_half_products_give_way_where_they_are_too_loose(shift, said, caplog):
 
 @pytest.mark.parametrize("kind", kinds().values(), ids=str)
 def test_half_products_wait_for_large_searches(monkeypatch, kind):
-    monkeypatch.setattr(estimates, "kind_of_job", lambda: kind)
+    monkeypatch.setattr("zerodr.retrieval.search.kind_of_job", lambda: kind)
     assert not pays_half(300, 100_000, 384)
     assert pays_half(7000, 1_000_000, 384) == (kind.bf16 == "faster")
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from zerodr.config.index import IndexSettings
 from zerodr.errors import ConfigError
-from zerodr.retrieval.candidates import NameRow, Norms, Ranking, chunks, finish, join, workers
+from zerodr.retrieval.candidates import NameRow, Norms, QueryBlock, Ranking, Run, join, rank, workers
 from zerodr.retrieval.device import faiss_gpus
 from zerodr.retrieval.exact import SLAB, search_exact
 from zerodr.retrieval.vectors import Vectors
@@ -153,16 +153,17 @@ class ApproximateIndex:
         # One more, because the query's own document may be among them and is dropped.
         proposals = min(depth * (PROPOSALS if self._settings.index == "ivfpq" else 1) + 1, self._corpus.rows)
         propose = self._proposer(proposals)
-        with workers(self._threads) as run:
-            for blocks in chunks(queries, skip, depth, self._threads, capacity=proposals):
-                for block in blocks:
-                    rows = propose(block.queries)
-                    valid, lists = (rows >= 0) & (rows != block.skip[:, None]), block.lists
-                    lists.held[:] = valid.sum(1)
-                    inside = np.arange(proposals) < lists.held[:, None]
-                    lists.rows[inside] = rows[valid]
-                    lists.scores[inside] = 0  # all alike, so that none is dropped before it has its final score
-                yield finish(blocks, self._corpus, ranks, run, SLAB)
+
+        def collect(blocks: list[QueryBlock], _: Run) -> None:
+            for block in blocks:
+                rows = propose(block.queries)
+                valid, lists = (rows >= 0) & (rows != block.skip[:, None]), block.lists
+                lists.held[:] = valid.sum(1)
+                inside = np.arange(proposals) < lists.held[:, None]
+                lists.rows[inside] = rows[valid]
+                lists.scores[inside] = 0  # all alike, so that none is dropped before it has its final score
+
+        yield from rank(queries, self._corpus, ranks, depth, skip, self._threads, SLAB, collect, capacity=proposals)
 
     def _proposer(self, proposals: int) -> Callable[[np.ndarray], np.ndarray]:
         """Make the function from queries [q, d] to rows of candidates, int64 [q, proposals], -1 for none."""

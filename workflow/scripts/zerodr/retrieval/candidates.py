@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +14,13 @@ from threadpoolctl import threadpool_limits
 
 from zerodr.errors import ArtifactError, NonFiniteEmbedding
 from zerodr.retrieval import kernels
-from zerodr.retrieval.products import Products, SingleProducts
 from zerodr.retrieval.vectors import Vectors
 
 BLOCK = 512  # upper limit of queries that one thread processes at once
 CHUNK = 2048  # upper limit of queries with candidate lists in memory at once
 ENTRIES = 1 << 23  # candidates in memory at once
 NORM_ROWS = 4096  # documents whose lengths one task computes
+TINY = 1.2e-38  # smallest normal float32
 LARGEST = 1e37  # bound of |q| |d|: float32 products stay finite
 Run = Callable[[Callable, list], list]
 NameRow = Callable[[int], str]
@@ -76,6 +77,46 @@ class Norms:
             refuse_non_finite(squares, lambda row: self._name_row(start + row))
             self._largest[stop] = max(self._largest[start], math.sqrt(squares.max()) * (1 + 1e-6))
         return self._largest[stop]
+
+
+class Products(Protocol):
+    """Estimates of scores of fixed queries [q, d]: at most `errors + relative * |estimate|` from the final score."""
+
+    relative: float
+
+    def errors(self, norms: np.ndarray, largest: float) -> np.ndarray:
+        """Bound the absolute error, float64 [q], for documents of length up to `largest`; `norms` of the queries."""
+
+    def multiply(self, block: np.ndarray, out: np.ndarray) -> None:
+        """Write estimates [q, n] of documents `block` [n, d] to `out`."""
+
+
+def error_factor(dimension: int) -> float:
+    """Bound |float32 product - final score| / (|q| |d|).
+
+    Higham's gamma_n for any order of summation (Accuracy and Stability of Numerical Algorithms, section 3.1), with
+    room for the final rounding.
+    """
+    unit = (dimension + 4) * 2.0**-24
+    return 1.01 * unit / (1 - unit)
+
+
+class SingleProducts:
+    """Products in float32."""
+
+    relative = 0.0
+
+    def __init__(self, queries: np.ndarray) -> None:
+        self._queries = queries
+
+    def errors(self, norms: np.ndarray, largest: float) -> np.ndarray:
+        """See `Products`."""
+        dimension = self._queries.shape[1]
+        return error_factor(dimension) * norms * largest + 10 * TINY * (dimension + 1)
+
+    def multiply(self, block: np.ndarray, out: np.ndarray) -> None:
+        """See `Products`."""
+        np.matmul(self._queries, block.T, out=out)
 
 
 class QueryBlock:
@@ -137,18 +178,50 @@ class QueryBlock:
         return Ranking(self.lists.held, self.lists.rows[inside], self.lists.scores[inside])
 
 
-def chunks(
-    queries: Vectors, skip: Skip, depth: int, threads: int, capacity: int | None = None
-) -> Iterator[list[QueryBlock]]:
-    """Yield blocks of consecutive queries, a bounded number of queries at once."""
-    skip = np.full(queries.rows, -1, np.int64) if skip is None else skip
+def check_dimensions(queries: Vectors, corpus: Vectors, where: object) -> None:
+    """Check that both matrices have one dimension."""
+    if queries.dimension != corpus.dimension:
+        problem = f"expected vectors of dimension {queries.dimension} as the queries have, found {corpus.dimension}"
+        raise ArtifactError(where, problem, "embed both with the same model")
+
+
+def rank(
+    queries: Vectors,
+    corpus: Vectors,
+    ranks: np.ndarray,
+    depth: int,
+    skip: Skip,
+    threads: int,
+    slab: int,
+    collect: Callable[[list[QueryBlock], Run], object],
+    prepare: Callable[[], None] | None = None,
+    capacity: int | None = None,
+) -> Iterator[Ranking]:
+    """Rank the candidates that `collect` puts into blocks of queries, by their final scores.
+
+    Args:
+        queries, corpus, ranks, depth, skip, threads: as those of `exact.search_exact`.
+        slab: documents that are read before their pages are released.
+        collect: fills the lists of the blocks that it is given; the second argument maps a task over items in threads,
+            each of which multiplies matrices alone.
+        prepare: called once in each thread.
+        capacity: candidates that a query holds; None: a few times the depth.
+
+    Yields:
+        Rankings of consecutive queries.
+    """
+    check_dimensions(queries, corpus, "corpus embeddings")
+    skip, depth = np.full(queries.rows, -1, np.int64) if skip is None else skip, min(depth, corpus.rows)
     capacity = capacity or 5 * depth + 256
     chunk = max(1, min(CHUNK, ENTRIES // capacity))
-    for start in range(0, queries.rows, chunk):
-        rows, ignored = np.ascontiguousarray(queries.array[start : start + chunk]), skip[start : start + chunk]
-        size = min(BLOCK, -(-len(rows) // threads))
-        pieces = [(slice(first, first + size), start + first) for first in range(0, len(rows), size)]
-        yield [QueryBlock(rows[piece], ignored[piece], first, depth, capacity) for piece, first in pieces]
+    with workers(threads, prepare) as run:
+        for start in range(0, queries.rows, chunk):
+            rows, ignored = np.ascontiguousarray(queries.array[start : start + chunk]), skip[start : start + chunk]
+            size = min(BLOCK, -(-len(rows) // threads))
+            pieces = [(slice(first, first + size), start + first) for first in range(0, len(rows), size)]
+            blocks = [QueryBlock(rows[piece], ignored[piece], first, depth, capacity) for piece, first in pieces]
+            collect(blocks, run)
+            yield finish(blocks, corpus, ranks, run, slab)
 
 
 def finish(blocks: list[QueryBlock], corpus: Vectors, ranks: np.ndarray, run: Run, slab: int) -> Ranking:

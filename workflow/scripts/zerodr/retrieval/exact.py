@@ -7,14 +7,12 @@ vectors only. So the ranking is a function of the vectors and ids only, not of s
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
 
-from zerodr.errors import ArtifactError
-from zerodr.retrieval.candidates import NameRow, Norms, QueryBlock, Ranking, Run, chunks, finish, workers
-from zerodr.retrieval.products import SingleProducts
+from zerodr.retrieval.candidates import NameRow, Norms, Products, QueryBlock, Ranking, Run, SingleProducts, rank
 from zerodr.retrieval.vectors import Vectors
 
 TILE = 1024  # documents of one matrix product
@@ -22,13 +20,6 @@ SLAB = 32768  # documents between two synchronizations of the threads
 CROWDED = 0.1  # share of candidates after the first slab above which bf16 estimates are too loose
 
 log = logging.getLogger("zerodr")
-
-
-def check_dimensions(queries: Vectors, corpus: Vectors, where: object) -> None:
-    """Check that both matrices have one dimension."""
-    if queries.dimension != corpus.dimension:
-        problem = f"expected vectors of dimension {queries.dimension} as the queries have, found {corpus.dimension}"
-        raise ArtifactError(where, problem, "embed both with the same model")
 
 
 def search_exact(
@@ -73,7 +64,6 @@ def search_exact(
         >>> ranking.rows.tolist(), ranking.scores.tolist()  # of equal scores, the greater id comes first
         ([2, 0, 2, 1], [1.0, 1.0, 2.0, 2.0])
     """
-    check_dimensions(queries, corpus, "corpus embeddings")
     norms, prepare = norms or Norms(corpus, name_row), None
     if half:
         import torch
@@ -82,23 +72,30 @@ def search_exact(
 
         # Workers already use all cores; torch's own threads in each of them would only contend.
         prepare = partial(torch.set_num_threads, 1)
-    with workers(threads, prepare) as run:
-        for blocks in chunks(queries, skip, min(depth, corpus.rows), threads):
-            if half:
-                for block in blocks:
-                    block.restart(HalfProducts(block.queries))
-                half = _scan_all(blocks, corpus, norms, ranks, run, tile, slab)
-            if not half:
-                for block in blocks:
-                    block.restart(SingleProducts(block.queries))
-                _scan_all(blocks, corpus, norms, ranks, run, tile, slab)
-            yield finish(blocks, corpus, ranks, run, slab)
+
+    def collect(blocks: list[QueryBlock], run: Run) -> None:
+        nonlocal half
+        if half:
+            half = _scan_all(blocks, HalfProducts, corpus, norms, ranks, run, tile, slab)
+        if not half:
+            _scan_all(blocks, SingleProducts, corpus, norms, ranks, run, tile, slab)
+
+    yield from rank(queries, corpus, ranks, depth, skip, threads, slab, collect, prepare)
 
 
 def _scan_all(
-    blocks: list[QueryBlock], corpus: Vectors, norms: Norms, ranks: np.ndarray, run: Run, tile: int, slab: int
+    blocks: list[QueryBlock],
+    products: Callable[[np.ndarray], Products],
+    corpus: Vectors,
+    norms: Norms,
+    ranks: np.ndarray,
+    run: Run,
+    tile: int,
+    slab: int,
 ) -> bool:
     """Collect candidates from all documents. False, early, when loose estimates give too many of them."""
+    for block in blocks:
+        block.restart(products(block.queries))
     loose = blocks[0].products.relative > 0
     queries = sum(len(block.queries) for block in blocks)
     for start in range(0, corpus.rows, slab):

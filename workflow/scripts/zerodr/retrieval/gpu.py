@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from zerodr.retrieval.budget import DeviceMemory, GpuMemory
-from zerodr.retrieval.candidates import CHUNK, NameRow, Norms, QueryBlock, Ranking, Run, chunks, finish, workers
-from zerodr.retrieval.exact import check_dimensions
+from zerodr.retrieval.candidates import CHUNK, NameRow, Norms, QueryBlock, Ranking, Run, rank
 from zerodr.retrieval.vectors import Vectors
 
 log = logging.getLogger("zerodr")
@@ -79,20 +78,21 @@ def search_gpu(
         slab: documents of a matrix product.
         room: bytes of the device that documents may occupy between chunks of queries; the result is the same.
     """
-    check_dimensions(queries, corpus, "corpus embeddings")
     norms, slabs = Norms(corpus, name_row), Slabs(corpus, device, slab, room)
     torch.backends.cuda.matmul.allow_tf32 = False  # the error bound is that of float32
-    with workers(threads) as run, torch.inference_mode():
-        for blocks in chunks(queries, skip, min(depth, corpus.rows), threads):
-            on_device = torch.from_numpy(np.concatenate([b.queries for b in blocks])).to(device)
-            for number in range(len(slabs)):
-                first, stop = slabs.bounds(number)
-                largest = norms.largest_until(stop, run)
-                for block in blocks:
-                    block.bound_errors(largest)
-                _collect(on_device @ slabs.rows(number).T, first, blocks, corpus.array, ranks, run)
-                corpus.release(first, stop)
-            yield finish(blocks, corpus, ranks, run, slab)
+
+    @torch.inference_mode()
+    def collect(blocks: list[QueryBlock], run: Run) -> None:
+        on_device = torch.from_numpy(np.concatenate([b.queries for b in blocks])).to(device)
+        for number in range(len(slabs)):
+            first, stop = slabs.bounds(number)
+            largest = norms.largest_until(stop, run)
+            for block in blocks:
+                block.bound_errors(largest)
+            _collect(on_device @ slabs.rows(number).T, first, blocks, corpus.array, ranks, run)
+            corpus.release(first, stop)
+
+    yield from rank(queries, corpus, ranks, depth, skip, threads, slab, collect)
 
 
 def _collect(

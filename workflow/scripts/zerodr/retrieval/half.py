@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import torch
 
-from zerodr.retrieval.products import TINY, error_factor
+from zerodr.retrieval.candidates import TINY, error_factor
 
 warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing here writes to it
 UNIT = 2.0**-8  # largest relative error of rounding to bf16
@@ -26,13 +26,13 @@ class HalfProducts:
         self._residuals = (wide.double() - self._queries.double()).norm(dim=1).numpy() * (1 + 1e-6)
 
     def errors(self, norms: np.ndarray, largest: float) -> np.ndarray:
-        """See `products.Products`: |q - q'| |d| + |q'| |d - d'|, the sum's rounding, and numbers flushed to zero."""
+        """See `candidates.Products`: |q - q'| |d| + |q'| |d - d'|, the sum's rounding, and numbers flushed to zero."""
         dimension = self._queries.shape[1]
         rounding = self._residuals + (norms + self._residuals) * UNIT * 1.001
         flushed = TINY * dimension**0.5 * (norms + largest) + 10 * TINY * (dimension + 1)
         return (rounding + 1.02 * error_factor(dimension) * norms) * largest + flushed
 
     def multiply(self, block: np.ndarray, out: np.ndarray) -> None:
-        """See `products.Products`."""
+        """See `candidates.Products`."""
         documents = torch.from_numpy(block).bfloat16()
         torch.from_numpy(out).copy_(self._queries @ documents.T)

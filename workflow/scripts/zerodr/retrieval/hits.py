@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from zerodr.artifacts.parquet import AGAIN
+from zerodr.artifacts.progress import Progress
 from zerodr.config.base import Settings, validate
 from zerodr.errors import ArtifactError
 from zerodr.retrieval.candidates import Ranking
@@ -39,8 +40,10 @@ class Searched(Settings):
     """The searched memory, where document ids begin with its name."""
 
 
-def write_hits(path: Path, rankings: Iterator[Ranking], ids: pa.Array, searched: Searched) -> None:
-    """Write rankings of consecutive queries; `ids` names the shard's rows."""
+def write_hits(
+    path: Path, rankings: Iterator[Ranking], ids: pa.Array, searched: Searched, progress: Progress | None = None
+) -> None:
+    """Write rankings of consecutive queries; `ids` names the shard's rows, `progress` counts the queries."""
     facts = json.dumps(searched.model_dump(exclude_none=True), sort_keys=True).encode()
     schema = SCHEMA.with_metadata({KEY: facts})
     first = 0
@@ -51,6 +54,10 @@ def write_hits(path: Path, rankings: Iterator[Ranking], ids: pa.Array, searched:
             table = pa.table([queries, documents, pa.array(ranking.scores, pa.float32())], schema=schema)
             writer.write_table(table, row_group_size=ROW_GROUP)
             first += len(ranking.counts)
+            if progress is not None:
+                progress.add(len(ranking.counts))
+    if progress is not None:
+        progress.finish()
 
 
 class HitsReader:

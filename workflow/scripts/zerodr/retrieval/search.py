@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from zerodr.artifacts.processor import kind_of_job
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
@@ -16,14 +17,14 @@ from zerodr.collections.samples import RunSettings, ranked_queries
 from zerodr.config.base import validate
 from zerodr.config.index import IndexSettings
 from zerodr.retrieval.approximate import ApproximateIndex, measure_recall
-from zerodr.retrieval.candidates import NameRow, Ranking, Skip, id_ranks
+from zerodr.retrieval.candidates import NameRow, Ranking, Skip, check_dimensions, id_ranks
 from zerodr.retrieval.device import search_device
-from zerodr.retrieval.estimates import pays_half
-from zerodr.retrieval.exact import check_dimensions, search_exact
+from zerodr.retrieval.exact import search_exact
 from zerodr.retrieval.hits import Searched, write_hits
 from zerodr.retrieval.vectors import Vectors
 
 log = logging.getLogger("zerodr")
+HALF_WORK = 3e11  # multiplications and additions from which bf16 estimates repay loading torch
 
 
 class ShardSettings(IndexSettings, RunSettings):
@@ -61,14 +62,7 @@ def search_shard(stage: Stage) -> None:
     shard = {name: getattr(settings, name) for name in ("shard", "shards", "depth")}
     searched = Searched(**shard, queries=queries.rows, documents=corpus.rows)
     progress = Progress(f"search {settings.collection} {settings.shard + 1}/{settings.shards}", queries.rows, "queries")
-    write_hits(stage.output("hits"), _counted(rankings, progress), ids, searched)
-    progress.finish()
-
-
-def _counted(rankings: Iterator[Ranking], progress: Progress) -> Iterator[Ranking]:
-    for ranking in rankings:
-        progress.add(len(ranking.counts))
-        yield ranking
+    write_hits(stage.output("hits"), rankings, ids, searched, progress)
 
 
 def self_rows(query_ids: pa.Array, ids: pa.Array) -> np.ndarray:
@@ -126,3 +120,8 @@ def exact_rankings(
         stage.note(documents_on_gpu=facts)
         return search_gpu(queries, corpus, ranks, depth, skip, stage.threads, device, name_row, room=room)
     return search_exact(queries, corpus, ranks, depth, skip, stage.threads, name_row, half=half)
+
+
+def pays_half(queries: int, documents: int, dimension: int) -> bool:
+    """Report whether estimates in bf16, with the same result, save time: in a large search where they are faster."""
+    return 2.0 * queries * documents * dimension >= HALF_WORK and kind_of_job().bf16 == "faster"
