@@ -23,7 +23,7 @@ from zerodr.plan.memory import (  # noqa: E402
     LIBRARIES_MIB,
     MEBI,
     STATE_BYTES,
-    Batch,
+    BatchSize,
     Data,
     Network,
     activation_bytes,
@@ -128,7 +128,7 @@ def main() -> None:
         say(f"{peak}\n")
         return
     for texts, tokens, precision, dropout in STEPS if "steps" in options.parts else ():
-        batch = Batch(texts, tokens, 0.0, dropout > 0, precision == "bf16")
+        batch = BatchSize(texts, tokens, 0.0, dropout > 0, precision == "bf16")
         held = STATE_BYTES * MINILM.parameters + activation_bytes(MINILM, batch)
         expected = LIBRARIES_MIB + HOLES * held / MEBI
         peak = child("step", texts, tokens, precision, dropout)

@@ -24,7 +24,7 @@ from zerodr.plan.memory import (
     MARGIN,
     MEBI,
     STATE_BYTES,
-    Batch,
+    BatchSize,
     Data,
     Network,
     activation_bytes,
@@ -61,15 +61,15 @@ def test_parameters_are_counted(network, millions):
 @pytest.mark.parametrize(
     ("batch", "measured"),
     [  # benchmarks/memory.md, train.md, feed.md: peak resident MiB of steps of MiniLM
-        (Batch(64, 128), 4225),
-        (Batch(64, 128, dropout=False), 3335),
-        (Batch(64, 128, half=True), 2749),
-        (Batch(64, 128, dropout=False, half=True), 2278),
-        (Batch(32, 256), 5651),
-        (Batch(32, 256, dropout=False, half=True), 2425),
-        (Batch(128, 64), 4211),
-        (Batch(8, 128), 1196),
-        (Batch(32, 128, 614), 2400),
+        (BatchSize(64, 128), 4225),
+        (BatchSize(64, 128, dropout=False), 3335),
+        (BatchSize(64, 128, half=True), 2749),
+        (BatchSize(64, 128, dropout=False, half=True), 2278),
+        (BatchSize(32, 256), 5651),
+        (BatchSize(32, 256, dropout=False, half=True), 2425),
+        (BatchSize(128, 64), 4211),
+        (BatchSize(8, 128), 1196),
+        (BatchSize(32, 128, 614), 2400),
     ],
 )
 def test_what_was_measured_is_near_what_is_expected_and_below_what_is_asked(batch, measured):
@@ -88,7 +88,7 @@ def test_data_of_a_training_are_near_what_was_measured_and_not_below(documents, 
 
 
 def test_what_needs_memory_asks_for_it():
-    few, many = Batch(32, 128), Batch(64, 128)
+    few, many = BatchSize(32, 128), BatchSize(64, 128)
     least = training_mib(MINILM, few, NOTHING, 1, on_gpu=False)
     assert least < training_mib(MINILM, many, NOTHING, 1, False) < training_mib(BASE, many, NOTHING, 1, False)
     assert training_mib(BASE, few, NOTHING, 1, False) < training_mib(T5, few, NOTHING, 1, False)

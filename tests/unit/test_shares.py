@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from moma_helpers import JOINS, collection, run
 
-from zerodr.papers.moma.measure_attention import SCHEMA, Row, shares_of
+from zerodr.papers.moma.measure_attention import SCHEMA, Attended, shares_of
 
 
 def test_shares_of_two_queries():
     rows = [
-        Row(["marco:1", "marco:2", "wiki:1", "mesh:1"], [4, 2, 1, 1], [1] * 4, [True, False, False, False]),
-        Row(["wiki:2", "marco:3", "marco:2", "mesh:2"], [3, 3, 1, 1], [2] * 4, [False] * 4),
+        Attended(["marco:1", "marco:2", "wiki:1", "mesh:1"], [4, 2, 1, 1], [1] * 4, [True, False, False, False]),
+        Attended(["wiki:2", "marco:3", "marco:2", "mesh:2"], [3, 3, 1, 1], [2] * 4, [False] * 4),
     ]
     made = shares_of(rows).set_index("memory")
     order = ["marco:relevant", "marco:other", "wiki", "mesh"]

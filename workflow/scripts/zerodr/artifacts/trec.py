@@ -266,14 +266,14 @@ def find_line(path: Path, name: str, word: str) -> str:
     return f"{path}:{next(lines, 0)}"
 
 
-class Doubt(NamedTuple):
+class RunDoubt(NamedTuple):
     """Queries of a file that give rise to a doubt, among those with at least two documents."""
 
     queries: int
     all_queries: int
 
 
-def count_doubts(run: pd.DataFrame) -> dict[str, Doubt]:
+def count_doubts(run: pd.DataFrame) -> dict[str, RunDoubt]:
     """Count the queries whose scores may mean something else; a name of DOUBTS is absent without reason to doubt.
 
     Args:
@@ -286,4 +286,4 @@ def count_doubts(run: pd.DataFrame) -> dict[str, Doubt]:
     several = ordered.loc[same, "query"].nunique()
     unequal = ordered.loc[same & ordered["score"].ne(ordered["score"].shift()), "query"].nunique()
     counts = {"n_rank_contradicts": rising if 2 * rising > several else 0, "n_equal_scores": several - unequal}
-    return {name: Doubt(count, several) for name, count in counts.items() if count}
+    return {name: RunDoubt(count, several) for name, count in counts.items() if count}

@@ -30,7 +30,7 @@ class RankingSettings(Settings):
     """Upper limit of documents in a ranking."""
 
 
-class RunSettings(RankingSettings):
+class SplitSettings(RankingSettings):
     """Settings that stages share whose rankings are evaluated."""
 
     exclude_self: bool

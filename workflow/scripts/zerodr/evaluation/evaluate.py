@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from zerodr.artifacts.stage import Stage
-from zerodr.artifacts.trec import Doubt, count_doubts, read_run
+from zerodr.artifacts.trec import RunDoubt, count_doubts, read_run
 from zerodr.collections.access import read_qrels, split_queries
-from zerodr.collections.samples import RunSettings
+from zerodr.collections.samples import SplitSettings
 from zerodr.config.base import validate
 from zerodr.config.measures import FIRST, MEASURES
 from zerodr.errors import ArtifactError, CollectionError, ProtocolError, nearest
@@ -26,7 +26,7 @@ COUNTS = ["n_queries", "n_without_results", "n_without_positives", "n_without_te
 DECIMALS = 10  # so that a table rounds once
 
 
-class EvaluateSettings(RunSettings):
+class EvaluateSettings(SplitSettings):
     """Settings of `evaluate_run`: the run, its collection and its protocol."""
 
     model: str
@@ -107,7 +107,7 @@ def count_queries(judged: JudgedRun, judged_queries: int) -> dict[str, int]:
     }
 
 
-def doubts_of(file: Path, queries: list[str]) -> dict[str, Doubt]:
+def doubts_of(file: Path, queries: list[str]) -> dict[str, RunDoubt]:
     """Count the queries of an imported file whose scores may mean something else than the file's ranks."""
     run = read_run(file, ranks=True)
     return count_doubts(run[run["query"].isin(queries)])

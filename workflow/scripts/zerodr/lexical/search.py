@@ -19,7 +19,7 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import total_order, write_run
 from zerodr.collections.access import split_queries
-from zerodr.collections.samples import RunSettings
+from zerodr.collections.samples import SplitSettings
 from zerodr.config.base import validate
 from zerodr.config.methods import LexicalSettings
 from zerodr.errors import ArtifactError
@@ -29,7 +29,7 @@ BATCH = 256
 Search = Callable[[Sequence[str], int], list[Hits]]
 
 
-class SearchSettings(LexicalSettings, RunSettings):
+class SearchSettings(LexicalSettings, SplitSettings):
     """Settings that decide a ranking, in addition to the index."""
 
     language: str

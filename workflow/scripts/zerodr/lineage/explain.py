@@ -23,7 +23,7 @@ Command = list[str]
 
 
 @dataclass(frozen=True)
-class Change:
+class Difference:
     """A difference between the checkout and the record of an artifact.
 
     Attributes:
@@ -61,12 +61,12 @@ def explain(graph: Graph, artifact: str, plan: Plan, config: list[str] | None = 
     return "\n".join(text).rstrip()
 
 
-def _unknown(stale: dict[str, list[Change]]) -> list[str]:
+def _unknown(stale: dict[str, list[Difference]]) -> list[str]:
     """List names that the configuration lacks; without them the artifact can't be built."""
     return sorted({d.name for reasons in stale.values() for d in reasons if d.what == UNKNOWN})
 
 
-def _missing_words(stale: dict[str, list[Change]]) -> list[str]:
+def _missing_words(stale: dict[str, list[Difference]]) -> list[str]:
     """Ask for the `--config` words of the artifact, which records do not hold."""
     if names := _unknown(stale):
         return [
@@ -114,7 +114,7 @@ def _block(title: str, words: list[str]) -> list[str]:
     return [f"  {title if n == 0 else '':<13}{line}" for n, line in enumerate(text)]
 
 
-def _state(artifact: str, stale: dict[str, list[Change]]) -> list[str]:
+def _state(artifact: str, stale: dict[str, list[Difference]]) -> list[str]:
     if not stale:
         return ["Current: its inputs, settings and stage version are those of the checkout."]
     lines = ["Out of date:"]
@@ -123,12 +123,12 @@ def _state(artifact: str, stale: dict[str, list[Change]]) -> list[str]:
     return lines
 
 
-def _harmless(changes: list[Change]) -> list[str]:
+def _harmless(changes: list[Difference]) -> list[str]:
     lines = [f"  {d}" for d in changes if not d.matters]
     return ["Different, without effect while the stage version is the same:", *lines] if lines else []
 
 
-def differences(graph: Graph, artifact: str, plan: Plan) -> list[Change]:
+def differences(graph: Graph, artifact: str, plan: Plan) -> list[Difference]:
     """List the differences between the checkout and the artifact's record (not those of its ancestors)."""
     record = graph.record(artifact)
     if record is None:
@@ -136,10 +136,10 @@ def differences(graph: Graph, artifact: str, plan: Plan) -> list[Change]:
     changes = []
     now = graph.current_digest(artifact)
     if now != record["digest"]:
-        changes.append(Change("content", "", record["digest"][:12], _short(now)))
+        changes.append(Difference("content", "", record["digest"][:12], _short(now)))
     for edge in graph.up(artifact):
         if edge.stale:
-            changes.append(Change("input", edge.source, edge.recorded[:12], _short(edge.current)))
+            changes.append(Difference("input", edge.source, edge.recorded[:12], _short(edge.current)))
     return changes + _settings(record, plan) + _surroundings(record)
 
 
@@ -147,23 +147,28 @@ def _short(digest: str | None) -> str:
     return digest[:12] if digest else "missing or damaged"
 
 
-def _settings(record: Record, plan: Plan) -> list[Change]:
-    rule, spec = record["rule"], record["spec"]
+def _settings(record: Record, plan: Plan) -> list[Difference]:
+    rule = record["rule"]
     if rule not in RULES:
-        return [Change("rule", rule, "known", "unknown")]
+        return [Difference("rule", rule, "known", "unknown")]
     try:
-        planned = json.loads(plan.settings(rule)(SimpleNamespace(**record["wildcards"])))
+        return changed_settings(record, plan.settings(rule)(SimpleNamespace(**record["wildcards"])))
     except KeyError as error:
-        return [Change(UNKNOWN, str(error.args[0]), "configured", "not in the configuration")]
+        return [Difference(UNKNOWN, str(error.args[0]), "configured", "not in the configuration")]
     except ZerodrError as error:
-        return [Change(UNKNOWN, error.where, "configured", error.what)]
-    keys = {"version": "stage version", "seed": "seed"}
-    changed = [key for key in keys if spec[key] != planned[key]]
-    changes = [Change(keys[key], "", str(spec[key]), str(planned[key])) for key in changed]
-    return changes + _compared("setting", flatten(spec["params"]), flatten(planned["settings"]), 80)
+        return [Difference(UNKNOWN, error.where, "configured", error.what)]
 
 
-def _surroundings(record: Record) -> list[Change]:
+def changed_settings(record: Record, planned: str) -> list[Difference]:
+    """List what a rule's settings, as the plan writes them, have otherwise than a record: what makes it out of date."""
+    then, now = {"version": record["spec"]["version"], "seed": record["seed"]}, json.loads(planned)
+    titles = {"version": "stage version", "seed": "seed"}
+    changed = [key for key in titles if then[key] != now[key]]
+    changes = [Difference(titles[key], "", str(then[key]), str(now[key])) for key in changed]
+    return changes + _compared("setting", flatten(record["spec"]["params"]), flatten(now["settings"]), 80)
+
+
+def _surroundings(record: Record) -> list[Difference]:
     names = ("lock_sha256", "python", "versions", "processor")
     environments = record["environment"], provenance.environment()
     before, after = ({name: facts.get(name) for name in names} for facts in environments)
@@ -172,16 +177,16 @@ def _surroundings(record: Record) -> list[Change]:
     return changes + _compared("environment", flatten(before), flatten(after), 40, matters=False)
 
 
-def _compared(what: str, before: dict, after: dict, width: int, matters: bool = True) -> list[Change]:
+def _compared(what: str, before: dict, after: dict, width: int, matters: bool = True) -> list[Difference]:
     changes = []
     for name in sorted(before.keys() | after.keys()):
         then, now = before.get(name, "absent"), after.get(name, "absent")
         if then != now:
-            changes.append(Change(what, name, brief(then, width), brief(now, width), matters))
+            changes.append(Difference(what, name, brief(then, width), brief(now, width), matters))
     return changes
 
 
-def stale_ancestors(graph: Graph, artifact: str, plan: Plan) -> dict[str, list[Change]]:
+def stale_ancestors(graph: Graph, artifact: str, plan: Plan) -> dict[str, list[Difference]]:
     """List the artifacts above that are out of date themselves, with the reasons, sources first."""
     reasons = {}
     for above in graph.ancestors(artifact)[:-1]:
@@ -190,7 +195,7 @@ def stale_ancestors(graph: Graph, artifact: str, plan: Plan) -> dict[str, list[C
     return reasons
 
 
-def remedy(graph: Graph, artifact: str, stale: dict[str, list[Change]], config: list[str]) -> list[Command]:
+def remedy(graph: Graph, artifact: str, stale: dict[str, list[Difference]], config: list[str]) -> list[Command]:
     """Return the commands that update an artifact, given everything stale about it and above it."""
     damaged, unseen = [], set()
     for path, reasons in stale.items():

@@ -6,16 +6,15 @@ behind, so a changed learning rate would plan a new table over old models. The r
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from zerodr.artifacts.record import read_record
-from zerodr.config.base import canonical_json
 from zerodr.config.quantities import counted, first_names
 from zerodr.errors import ArtifactError
+from zerodr.lineage.explain import changed_settings
 from zerodr.operations.slurm.submission import start_again
 
 FORCED = ("--forcerun", "-R")
@@ -40,11 +39,7 @@ def _differs(output: str, settings: str) -> bool:
         record = read_record(output)
     except ArtifactError:  # `zerodr verify` names it
         return False
-    if record is None:
-        return False
-    spec = record["spec"]
-    then = {"version": spec["version"], "seed": record["seed"], "settings": spec["params"]}
-    return canonical_json(then) != canonical_json(json.loads(settings))
+    return record is not None and bool(changed_settings(record, settings))
 
 
 def sentence(outputs: list[str]) -> str:

@@ -38,7 +38,7 @@ class Network(NamedTuple):
         return self.layers * layer * self.width**2 + self.vocabulary * self.width
 
 
-class Batch(NamedTuple):
+class BatchSize(NamedTuple):
     """Texts that one process holds at once.
 
     Attributes:
@@ -69,7 +69,7 @@ class Data(NamedTuple):
         return self.documents * (1 - math.exp(-self.entries / self.documents)) if self.documents else 0.0
 
 
-def activation_bytes(network: Network, batch: Batch) -> float:
+def activation_bytes(network: Network, batch: BatchSize) -> float:
     """Estimate the bytes that a forward pass leaves for its backward pass, logits included."""
     layers = network.layers * (2 if network.decoder else 1)
     scores = (SCORES_DROPPED if batch.dropout else SCORES) * network.heads * batch.tokens
@@ -83,7 +83,7 @@ def data_mib(data: Data) -> float:
     return 60 + 100 * data.documents + 124 * data.entries + 1000 * data.distinct + remembered
 
 
-def training_mib(network: Network, batch: Batch, data: Data, processes: int, on_gpu: bool) -> int:
+def training_mib(network: Network, batch: BatchSize, data: Data, processes: int, on_gpu: bool) -> int:
     """Compute what a training asks for on a machine, in MiB.
 
     Args:

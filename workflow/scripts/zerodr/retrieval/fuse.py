@@ -10,7 +10,7 @@ from zerodr.artifacts.rankings import Rankings, RankingsWriter, iterate_rankings
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import read_run, strings, total_order, write_run
 from zerodr.collections.access import split_queries
-from zerodr.collections.samples import RankingSettings, RunSettings
+from zerodr.collections.samples import RankingSettings, SplitSettings
 from zerodr.config.base import validate
 from zerodr.config.methods import FusionSettings
 from zerodr.errors import ArtifactError, ProtocolError
@@ -22,7 +22,7 @@ class CandidateFusion(RankingSettings, FusionSettings):
     """Settings of `fuse_candidates`; `runs` names the methods in the order of the inputs."""
 
 
-class FuseSettings(CandidateFusion, RunSettings):
+class FuseSettings(CandidateFusion, SplitSettings):
     """Settings of `fuse_runs`."""
 
     tag: str

@@ -12,14 +12,14 @@ from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import DOUBTS, count_doubts, find_line, read_run, strings, total_order, write_run
 from zerodr.collections.access import corpus_ids, read_queries, split_queries
 from zerodr.collections.audit import near_id
-from zerodr.collections.samples import RunSettings
+from zerodr.collections.samples import SplitSettings
 from zerodr.config.base import validate
 from zerodr.errors import ArtifactError
 
 log = logging.getLogger(__name__)
 
 
-class ImportRunSettings(RunSettings):
+class ImportRunSettings(SplitSettings):
     """Settings of `import_run`."""
 
     tag: str

@@ -13,7 +13,7 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
 from zerodr.collections.access import corpus_ids, corpus_size, shard_rows, split_queries
-from zerodr.collections.samples import RunSettings, ranked_queries
+from zerodr.collections.samples import SplitSettings, ranked_queries
 from zerodr.config.base import validate
 from zerodr.config.index import IndexSettings
 from zerodr.retrieval.approximate import ApproximateIndex, measure_recall
@@ -27,7 +27,7 @@ log = logging.getLogger("zerodr")
 HALF_WORK = 3e11  # multiplications and additions from which bf16 estimates repay loading torch
 
 
-class ShardSettings(IndexSettings, RunSettings):
+class ShardSettings(IndexSettings, SplitSettings):
     """Settings of `search_shard`."""
 
     shard: int = Field(ge=0)

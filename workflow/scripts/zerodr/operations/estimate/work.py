@@ -17,7 +17,7 @@ from zerodr.operations.estimate.networks import network_of
 from zerodr.operations.estimate.sizes import text_rows
 from zerodr.plan import Plan
 from zerodr.plan.lines import SCOPE, Link, link_of
-from zerodr.plan.memory import LAYER_WEIGHTS, Batch, Data, mining_mib, training_mib
+from zerodr.plan.memory import LAYER_WEIGHTS, BatchSize, Data, mining_mib, training_mib
 from zerodr.plan.resources import need
 from zerodr.plan.rules import RULES
 
@@ -170,7 +170,7 @@ def memory_mib(job: Job, plan: Plan) -> int | None:
     return training_mib(network, batch, data, processes, machines.gpus(job.rule) > 0)
 
 
-def _batch(plan: Plan, link: Link, stage: dict[str, Any], queries: int) -> Batch:
+def _batch(plan: Plan, link: Link, stage: dict[str, Any], queries: int) -> BatchSize:
     """Size the batch of a fine-tuning: `queries` of a micro-batch in one process, and their documents."""
     encoder, settings = plan.chains.encoder(link.method), plan.chains.find_stage(link)
     if settings is not None and settings.additions:
@@ -184,7 +184,7 @@ def _batch(plan: Plan, link: Link, stage: dict[str, Any], queries: int) -> Batch
     return _held(stage, queries * (1 + documents), max(encoder.query_tokens, encoder.document_tokens))
 
 
-def _pretraining_batch(stage: dict[str, Any], texts: int) -> Batch:
+def _pretraining_batch(stage: dict[str, Any], texts: int) -> BatchSize:
     """Size the batch of a pretraining: `texts` of a micro-batch in one process."""
     objective = stage["objective"]
     masked = PREDICTIONS.get(objective["name"], 0.0) * objective.get("mask_rate", 0.0)
@@ -192,11 +192,12 @@ def _pretraining_batch(stage: dict[str, Any], texts: int) -> Batch:
     return _held(stage, texts, objective["max_tokens"], shares.get(objective["name"], masked))
 
 
-def _held(stage: dict[str, Any], texts: int, tokens: int, predicted: float = 0.0) -> Batch:
+def _held(stage: dict[str, Any], texts: int, tokens: int, predicted: float = 0.0) -> BatchSize:
     """Cut a batch to the texts that are held at once; `predicted` is a share of tokens."""
     training = stage["training"]
     texts = min(texts, training["cache_chunk"] or texts)
-    return Batch(texts, tokens, predicted * texts * tokens, training["dropout"] != 0, training["precision"] != "fp32")
+    half = training["precision"] != "fp32"
+    return BatchSize(texts, tokens, predicted * texts * tokens, training["dropout"] != 0, half)
 
 
 def _mined(plan: Plan, link: Link) -> Data:

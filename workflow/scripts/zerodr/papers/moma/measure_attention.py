@@ -158,7 +158,7 @@ class ShareSettings(Settings):
     """Most attended documents of a case."""
 
 
-class Row(NamedTuple):
+class Attended(NamedTuple):
     """A query's augmentation documents, FidAtt of them, their tokens, and which are relevant."""
 
     documents: Sequence[str]
@@ -175,7 +175,8 @@ def measure_shares(stage: Stage) -> None:
     attended = read_attention(stage.path("attention")).to_pylist()
     hits = [[key in relevant.get(row["query"], ()) for key in row["documents"]] for row in attended]
     rows = [
-        Row(row["documents"], row["fid_attention"], row["tokens"], hit) for row, hit in zip(attended, hits, strict=True)
+        Attended(row["documents"], row["fid_attention"], row["tokens"], hit)
+        for row, hit in zip(attended, hits, strict=True)
     ]
     table, facts = shares_of(rows, settings.collection if settings.evaluated else None), totals(rows, attended)
     table.to_csv(stage.output("shares"), sep="\t", index=False, float_format="%.6g")
@@ -189,7 +190,7 @@ def measure_shares(stage: Stage) -> None:
             stage.metric(f"{name}.{row['memory']}", row[name])
 
 
-def shares_of(rows: Sequence[Row], target: str | None = None) -> pd.DataFrame:
+def shares_of(rows: Sequence[Attended], target: str | None = None) -> pd.DataFrame:
     """By memory its share of documents and of FidAtt.
 
     Attention to the query itself is left out; shares sum to 1. `lift` is the share of attention over that of documents.
@@ -217,7 +218,7 @@ def shares_of(rows: Sequence[Row], target: str | None = None) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=COLUMNS)
 
 
-def totals(rows: Sequence[Row], attended: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def totals(rows: Sequence[Attended], attended: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Share of queries with a relevant document among their augmentation, and of attention that the query keeps."""
     shares = [row["query_attention"] / (row["query_attention"] + sum(row["fid_attention"])) for row in attended]
     return {

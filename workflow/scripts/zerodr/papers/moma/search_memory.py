@@ -23,7 +23,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
 from zerodr.collections.access import corpus_ids, corpus_size, shard_rows, split_queries
 from zerodr.collections.memories import equal_rows, folded, namespaced
-from zerodr.collections.samples import RankingSettings, RunSettings
+from zerodr.collections.samples import RankingSettings, SplitSettings
 from zerodr.config.base import validate
 from zerodr.config.index import IndexSettings
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
@@ -34,7 +34,7 @@ from zerodr.retrieval.search import rankings_of, self_rows
 from zerodr.retrieval.vectors import Vectors
 
 
-class MemorySearchSettings(IndexSettings, RunSettings):
+class MemorySearchSettings(IndexSettings, SplitSettings):
     """Settings of `search_memory`.
 
     With `exclude_self`, the query itself is left out: the document of its id, where queries and memory are one

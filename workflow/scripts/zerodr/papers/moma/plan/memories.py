@@ -97,7 +97,7 @@ def inference(plan: Plan, method: str) -> InferenceSettings:
 
 
 # ---- mixtures --------------------------------------------------------------------------------------------------
-class Augmentation(NamedTuple):
+class QueryAugmentation(NamedTuple):
     """Augmentation of the queries of a split for a model.
 
     Attributes:
@@ -115,7 +115,7 @@ class Augmentation(NamedTuple):
     training: bool
 
 
-def augmentation(plan: Plan, link: Link, use: str, collection: str, split: str) -> Augmentation:
+def augmentation(plan: Plan, link: Link, use: str, collection: str, split: str) -> QueryAugmentation:
     """Find how the queries of a split are augmented for a use: as in training, or as `inference` says for targets.
 
     Raises:
@@ -132,7 +132,7 @@ def augmentation(plan: Plan, link: Link, use: str, collection: str, split: str) 
     where = f"method {link.method}: memories of {collection}/{split}"
     memories = mixture(where, names, {SOURCE: source, TARGET: collection}, plan.bench.collections, documents)
     depth = max(documents, stage.augmenter.depth) if training else documents
-    return Augmentation(memories, documents, tokens, depth, training)
+    return QueryAugmentation(memories, documents, tokens, depth, training)
 
 
 def title_joins(plan: Plan, link: Link, memories: Sequence[str]) -> dict[str, str | None]:
