@@ -39,7 +39,7 @@ from zerodr.plan.collections import section_files as list_files
 from zerodr.plan.declaration import complete_rules
 from zerodr.plan.patterns import Patterns
 from zerodr.plan.reporting import tables
-from zerodr.plan.targets import nearest_target
+from zerodr.plan.targets import nearest_target, other_names
 
 provide_caches()
 SCREEN = take_screen(workflow.output_settings, workflow.is_main_process)
@@ -94,6 +94,17 @@ rule all:
         tables(PLAN),
         [paths.statistics(row.name) for row in PLAN.columns],
         paths.lineage("published.json"),
+
+
+# A rule without output has the asked name as its own: Snakemake then builds the table that is meant.
+for asked, meant in other_names(sys.argv[1:], PLAN).items():
+
+    rule:
+        name:
+            asked
+        input:
+            meant,
+        localrule: True
 
 
 # log, benchmark, conda, threads, resources, params: rule files say what differs

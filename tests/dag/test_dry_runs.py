@@ -241,3 +241,9 @@ def test_a_folder_without_judgements_is_compared_on_known_items_that_no_stage_le
     }
     reads = re.findall(r"^    input: (.*collections/notes/manifest.json.*)$", done.stdout + done.stderr, re.M)
     assert len(reads) == 1, "the folder's documents are read once: to hold items out of them"
+
+
+def test_columns_in_another_order_are_the_same_table(snakemake):
+    done = snakemake(*MINI, "results/beir/scifact+nfcorpus.tsv", "--config", "collections=nfcorpus,scifact")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "results/beir/nfcorpus+scifact.tsv" in done.stdout + done.stderr

@@ -8,7 +8,7 @@ import pytest
 
 from zerodr.config.load import load_bench
 from zerodr.plan import Plan, paths
-from zerodr.plan.targets import TARGETS, is_target, names, nearest_target, render
+from zerodr.plan.targets import TARGETS, is_target, names, nearest_target, other_names, render
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +40,20 @@ def test_a_table_of_some_columns_has_another_name(root):
     assert nearest_target("results/beir/all.tsv", plan) == "with these collections it is results/beir/scifact.tsv"
     assert nearest_target(paths.compared("all", "holes.tsv"), plan).endswith(paths.compared("scifact", "holes.tsv"))
     assert nearest_target("results/beir/al.tsv", plan).startswith("did you mean")
+
+
+def test_a_table_is_found_under_its_columns_in_any_order_and_under_all_of_them(root):
+    few = Plan(load_bench(root, {"collections": "scifact,nfcorpus,fiqa"}))
+    holes = paths.compared("scifact+fiqa+nfcorpus", "holes.tsv")
+    words = ["-n", holes, "results/beir/nfcorpus+fiqa+scifact.html", "results/beir/fiqa+nfcorpus+scifact.tsv"]
+    assert other_names([*words, "results/beir/fiqa+scifact.tsv", "results/beir/fiqa+fiqa+scifact.tsv"], few) == {
+        holes: paths.compared("fiqa+nfcorpus+scifact", "holes.tsv"),
+        words[2]: words[3].replace(".tsv", ".html"),
+    }
+    every = sorted(row.name for row in few.bench.collections.values() if row.evaluation_split)[:12]
+    many, asked = Plan(load_bench(root, {"collections": every})), f"results/beir/{'+'.join(every)}.tsv"
+    assert "-more-" in many.selection
+    assert other_names([asked], many) == {asked: f"results/beir/{many.selection}.tsv"}
 
 
 @pytest.mark.parametrize("wrong", ["", "foo", "results/beir/qqqq.zip", "a/b/c/d/e/f"])

@@ -85,7 +85,8 @@ class Config(Settings):
     methods: tuple[str, ...] | None = Field(None, min_length=1)
     """Rows of the main table: `recipe` or `recipe+variant`. None: the scale's."""
     collections: tuple[str, ...] | None = Field(None, min_length=1)
-    """Columns of the main table, which is then results/beir/<names joined by +>.tsv. None: the scale's, and all.tsv."""
+    """Columns of the main table, which is then results/beir/<names joined by +>.tsv: in any order, and where they have
+    more than 80 letters the run says the short name under which it writes them. None: the scale's, and all.tsv."""
     protocol: str = "standard"
     """A protocol of config/protocols.yaml."""
     source: str | None = None
@@ -134,7 +135,7 @@ class Config(Settings):
     nodes: int = Field(1, ge=1)
     """Machines of one training job, which share its GPUs equally; more than one need --profile slurm."""
     bootstrap_samples: int = Field(1000, ge=1)
-    """Resamples of the bootstrap intervals."""
+    """Resamples of the bootstrap intervals of measures; those of differences have 20,000 subsets of the queries."""
     randomization_samples: int = Field(10000, ge=1)
     """Permutations of the randomisation test."""
     baseline: str = "bm25-flat"

@@ -110,7 +110,8 @@ def write_tests(path: Path, tests: pd.DataFrame, settings: CompareSettings) -> N
         "p_t: two-sided paired t-test; p_randomization: two-sided sign-flip permutation test, "
         f"{settings.samples} permutations, (1 + extreme) / (1 + permutations)",
         f"_holm: Holm's step-down correction over the {len(tests)} tests of this table",
-        "effect: Cohen's d of paired differences; low, high: 95 % bootstrap interval of the difference over queries",
+        "effect: Cohen's d of paired differences; low, high: 95 % interval of the difference, from means of subsets "
+        "of the queries",
         *few_queries(tests["queries"]),
     ]
     if settings.baseline not in settings.methods:

@@ -1,10 +1,10 @@
 """Compute intervals and paired tests over queries: pure functions of arrays, random choices from a given seed.
 
-Resampling a few queries gives intervals that are too narrow. Fewer than FEW queries have quantiles of the means of
-random subsets instead (typical values, Hartigan 1969, JASA 64). With N subsets the truth lies below the k-th smallest
-mean with probability k / (N + 1), exactly, whatever the number of queries is, where queries deviate from it in both
-directions alike. Fewer than DECIDING queries have too few subsets for an interval of 95 %: theirs is the whole range of
-the measure.
+Resampling gives intervals that are too narrow of a few queries, and of more where most differences are 0. So
+differences, and measures of fewer than FEW queries, have quantiles of the means of random subsets instead (typical
+values, Hartigan 1969, JASA 64). With N subsets the truth lies below the k-th smallest mean with probability
+k / (N + 1), exactly, whatever the number of queries is, where queries deviate from it in both directions alike. Fewer
+than DECIDING queries have too few subsets for an interval of 95 %: theirs is the whole range of the measure.
 """
 
 import math
@@ -50,8 +50,7 @@ class PairedTest:
 
 
 def mean_interval(values: np.ndarray, samples: int, seed: int, lowest: float) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the 95 % interval of the means over queries: percentile bootstrap, or typical values of a few queries.
-
+    """Compute the 95 % interval of the means over queries: percentile bootstrap, or typical values (see above).
 
     Args:
         values: (Q, M), a row a query. All M columns see the same resamples.
@@ -67,7 +66,7 @@ def mean_interval(values: np.ndarray, samples: int, seed: int, lowest: float) ->
     >>> mean_interval(np.array([[0.4], [0.4], [0.4]]), 1000, 13, 0.0)
     (array([0.]), array([1.]))
     """
-    if len(values) < FEW:
+    if lowest < 0 or len(values) < FEW:
         return bounds(subset_means(values, np.ones(len(values)), seed), INTERVAL[0], lowest)
     means = bootstrap_means(values, samples, seed)
     low, high = np.quantile(means, INTERVAL, axis=0)
@@ -77,7 +76,8 @@ def mean_interval(values: np.ndarray, samples: int, seed: int, lowest: float) ->
 def drawn_means(values: np.ndarray, samples: int, seed: int, lowest: float) -> np.ndarray:
     """Draw means of `values` (Q, M), to be averaged with those of other collections: (samples, M).
 
-    Those of resamples, of a few queries those of random subsets, and of fewer than DECIDING the ends of the range.
+    Those of resamples, of differences and of a few queries those of random subsets, and of fewer than DECIDING the
+    ends of the range.
 
     >>> drawn_means(np.array([[0.5], [0.5]]), 4, 13, -1.0).ravel().tolist()
     [-1.0, 1.0, -1.0, 1.0]
@@ -85,7 +85,7 @@ def drawn_means(values: np.ndarray, samples: int, seed: int, lowest: float) -> n
     count = len(values)
     if count < DECIDING:
         return np.where(np.arange(samples) % 2, 1.0, lowest)[:, None] + 0 * values[:1]  # NaN where there is no number
-    if count >= FEW:
+    if lowest == 0 and count >= FEW:
         return bootstrap_means(values, samples, seed)
     means = subset_means(values, np.ones(count), seed)
     return means[np.random.default_rng([seed, count]).integers(len(means), size=samples)]

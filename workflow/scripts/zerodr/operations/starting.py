@@ -27,6 +27,7 @@ from zerodr.plan import Plan
 from zerodr.plan.pins import loose_models
 from zerodr.plan.resources import Ceiling
 from zerodr.plan.rules import facts_of
+from zerodr.plan.targets import other_names
 
 
 def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Screen | None) -> None:
@@ -45,6 +46,8 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
     ask_for_single_run()
     for line in notices(plan.bench):
         sys.stderr.write(f"{line}\n")
+    for asked, path in other_names(sys.orig_argv, plan).items():
+        sys.stderr.write(f"{asked} is written as {path}\n")
     forget_published()
     planned = list(workflow.dag.needrun_jobs())
     if any(facts_of(job.rule.name).kind == "publish" for job in planned):

@@ -2,7 +2,7 @@
 
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
 from itertools import product
 from typing import NamedTuple
@@ -115,6 +115,11 @@ def is_target(path: str, plan: Plan) -> bool:
         all(segment in choices for segment, choices in zip(segments, _choices(target, known), strict=True))
         for target in _alike(segments)
     )
+
+
+def other_names(words: Iterable[str], plan: Plan) -> dict[str, str]:
+    """Return the path of each table among the words of a command that `in_order` gives another one."""
+    return {word: path for word in words if (path := in_order(word, plan)) != word}
 
 
 def in_order(path: str, plan: Plan) -> str:

@@ -101,7 +101,7 @@ def _notes(settings: ItemParams, item: ClaimItem, queries: Sequence[int], seeds:
     alike = [settings.methods[name] for name in (item.baseline, *item.methods) if name not in drawing]
     notes = [
         f"{label_of(item.measure)}, {counted}; each query's measure is averaged over seeds, then "
-        f"compared: {marks_note(control, len(queries), ', ')}; 95 % bootstrap intervals over queries, of these seeds "
+        f"compared: {marks_note(control, len(queries), ', ')}; 95 % intervals over queries, of these seeds "
         "and collections"
     ]
     if alike:

@@ -111,7 +111,7 @@ def similarity(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     notes = [
         f"similarity with {settings.source}: weighted Jaccard of word frequencies of documents and of queries, and "
         f"of shares of nine query types; gain: nDCG@10 minus that of {settings.methods[item.baseline]}, with 95 % "
-        "bootstrap intervals over queries"
+        "intervals over queries"
     ]
     notes += [
         correlation(frame[key], frame[f"gain.{m}"], f"similarity of {what} and gain of {settings.methods[m]}")
@@ -153,7 +153,7 @@ def episodes(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         [settings.collections[name], methodlabel_of(settings, method, stages[0]), *map(fixed, line[item.measure])]
         for (name, method), line in frame.groupby(["collection", "method"], sort=False)
     ]
-    note = f"{label_of(item.measure)} after each stage; in the figure with 95 % bootstrap intervals over queries"
+    note = f"{label_of(item.measure)} after each stage; in the figure with 95 % intervals over queries"
     return ItemTable(frame, [note], (header, shown))
 
 

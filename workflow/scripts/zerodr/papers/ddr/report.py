@@ -35,8 +35,7 @@ def adaptation(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     columns = {"": "{collection}", "method": "{method}", "steps": "{steps}", "nDCG@10": f"{{{METRIC}:.4f}}"}
     columns |= {"gain in nDCG@10": "{gain_interval}"}
     notes = [
-        "steps: optimiser steps on the target's texts; gain: over the line's first model; 95 % bootstrap "
-        "intervals over queries"
+        "steps: optimiser steps on the target's texts; gain: over the line's first model; 95 % intervals over queries"
     ]
     return ItemTable(pd.DataFrame(rows), notes, printed(durations, settings, columns))
 

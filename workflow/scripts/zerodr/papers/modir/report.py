@@ -104,7 +104,7 @@ def _domain_notes(frame: pd.DataFrame, settings: item_inputs.ItemParams) -> list
         "KNN-Source%: share of source documents among the 100 nearest of a target query, in samples of both domains; "
         "mixed perfectly it is the base rate",
         f"source dev: nDCG@10 on held-out queries of {settings.source} against their own mined negatives, as training "
-        "measured it; comparable within this table alone. nDCG@10 with 95 % bootstrap intervals over queries",
+        "measured it; comparable within this table alone. nDCG@10 with 95 % intervals over queries",
     ]
     for (target, method), rows in frame.groupby(["collection", "method"], sort=False):
         first, last = rows.iloc[0], rows.iloc[-1]
