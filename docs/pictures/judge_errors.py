@@ -12,37 +12,35 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
-import pandas as pd
 
 matplotlib.use("svg")
 from matplotlib import pyplot as plt
 
-from zerodr.evaluation.adaptation import Comparison, QueryKind, decide
-from zerodr.evaluation.significance import bootstrap_means
+from zerodr.evaluation.adaptation import LEVEL
+from zerodr.evaluation.significance import bootstrap_means, bounds, subset_means
 
-SIZES, TRIALS, SAMPLES = (1, 2, 3, 5, 8, 12, 20, 40, 100, 300), 1000, 1000
+SIZES, SAMPLES, BLOCKS, BLOCK = (1, 2, 3, 5, 8, 12, 20, 40, 100, 300), 1000, 20, 500
+TAIL = (1 - LEVEL) / 2
 EQUAL = (0.2, 0.8)  # shares of queries on which both candidates find the same
-NAMES = ["start", "new"]
 
 
-def equal_candidates(generator: np.random.Generator, size: int, equal: float) -> pd.DataFrame:
-    """Draw measures of candidates that are equally good: on a share `equal` of the queries both find the same."""
-    ranks = 1 / generator.uniform(0, 1, (size, len(NAMES)))
-    same = generator.random(size) < equal
-    ranks[same] = ranks[same, :1]
-    return pd.DataFrame(np.where(ranks > 10, 0.0, 1 / np.log2(ranks + 1)), columns=NAMES)
+def equal_candidates(generator: np.random.Generator, size: int, equal: float) -> np.ndarray:
+    """Draw differences of candidates that are equally good, (size, BLOCK): 0 on a share `equal` of the queries."""
+    ranks = 1 / generator.uniform(0, 1, (2, size, BLOCK))
+    start, new = np.where(ranks > 10, 0.0, 1 / np.log2(ranks + 1))
+    return np.where(generator.random((size, BLOCK)) < equal, 0.0, new - start)
 
 
-def decided(values: pd.DataFrame) -> bool:
-    """True when the judge takes one of equal candidates for better."""
-    return decide(Comparison([QueryKind("test", False, values)], 13), NAMES[1:], NAMES).verdict != "undecided"
+def decided(differences: np.ndarray) -> int:
+    """Count the trials in which an interval of the judge's, of two candidates, leaves zero out."""
+    low, high = bounds(subset_means(differences, np.ones(len(differences)), 13), TAIL, -1.0)
+    return int(((low > 0) | (high < 0)).sum())
 
 
-def decided_by_resampling(values: pd.DataFrame) -> bool:
+def decided_by_resampling(differences: np.ndarray) -> int:
     """The same by percentiles of resampled queries, as it was before."""
-    drawn = bootstrap_means((values["new"] - values["start"]).to_numpy()[:, None], SAMPLES, 13)
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return bool(low > 0 or high < 0)
+    low, high = np.quantile(bootstrap_means(differences, SAMPLES, 13), [TAIL, 1 - TAIL], axis=0)
+    return int(((low > 0) | (high < 0)).sum())
 
 
 def main(path: Path = Path("docs/pictures/judge-errors.svg")) -> None:
@@ -50,11 +48,11 @@ def main(path: Path = Path("docs/pictures/judge-errors.svg")) -> None:
     shares: dict[str, list[float]] = {}
     for equal, size in product(EQUAL, SIZES):
         generator = np.random.default_rng([13, size])
-        trials = [equal_candidates(generator, size, equal) for _ in range(TRIALS)]
+        trials = [equal_candidates(generator, size, equal) for _ in range(BLOCKS)]
         for name, decision in {"percentiles of resamples": decided_by_resampling, "zerodr": decided}.items():
             row = shares.setdefault(f"{name}, {equal:.0%} equal", [])
-            row.append(sum(map(decision, trials)) / TRIALS)
-            sys.stdout.write(f"{size} queries, {equal:.0%} equal: {name} {row[-1]:.3f}\n")
+            row.append(sum(map(decision, trials)) / (BLOCKS * BLOCK))
+            sys.stdout.write(f"{size} queries, {equal:.0%} equal: {name} {row[-1]:.4f}\n")
     plt.rcParams.update({"svg.hashsalt": "zerodr", "font.size": 9})
     figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
     for (name, row), marker in zip(shares.items(), "osDx", strict=True):
