@@ -206,7 +206,7 @@ def test_odd_names(notes, tmp_path, monkeypatch):
     (tmp_path / "other/qrels/every.tsv").write_text("")
     with pytest.raises(ConfigError, match="a split can't be named 'every'"):
         load_bench(ROOT, {"byo": str(tmp_path / "other")})
-    with pytest.raises(ConfigError, match="byo=2024: is no folder"):
+    with pytest.raises(ConfigError, match="byo=2024: does not exist"):
         load_bench(ROOT, {"byo": 2024})
 
 

@@ -22,10 +22,12 @@ from zerodr.collections.languages import language_of
 from zerodr.collections.normalize import write_corpus, write_queries, write_split
 from zerodr.collections.readers.base import Document, Query
 from zerodr.collections.readers.folder import FolderReader
+from zerodr.collections.readers.loose import LooseArchive, LooseReader
 from zerodr.config.base import Settings, validate
+from zerodr.config.loose_files import COLUMNS, CUT, Columns, Cut
 from zerodr.config.quantities import counted
 from zerodr.config.registry import Collection, Content
-from zerodr.config.user_folders import SHORT, UserFolder
+from zerodr.config.user_folders import SHORT, UserFolder, is_loose
 from zerodr.errors import CollectionError, ZerodrError
 
 log = logging.getLogger("zerodr")
@@ -44,6 +46,10 @@ class SectionSettings(Settings):
     """SHA-256 of the files: equal contents are equal, whatever their times."""
     drop_missing: bool = False
     """Drop judgements of absent documents and queries."""
+    columns: Columns = COLUMNS
+    """Columns of tables of documents."""
+    cut: Cut = CUT
+    """How texts are cut into passages."""
 
 
 def normalize_corpus(stage: Stage) -> None:
@@ -65,7 +71,8 @@ def _normalize(stage: Stage, section: str) -> None:
     settings = validate(SectionSettings, stage.params, stage.spec.rule)
     files = [str(path) for path in stage.paths("files")]
     collection = stage.path("collection") if section == "judgements" else None
-    facts = _write(section, open_folder(settings.archive, files), settings, stage.output("section"), collection)
+    reader = open_folder(settings.archive, files, settings.columns, settings.cut)
+    facts = _write(section, reader, settings, stage.output("section"), collection)
     for remark in facts.get("remarks", ()):
         log.warning("%s: %s", settings.name, remark)
     stage.note(audit=facts)
@@ -74,12 +81,27 @@ def _normalize(stage: Stage, section: str) -> None:
             stage.metric(name, facts[name])
 
 
-def open_folder(folder: str, files: Sequence[str]) -> FolderReader:
-    """Open files of a user's folder."""
-    return FolderReader(FolderArchive(Path(folder), [Path(file) for file in files]))
+def open_folder(folder: str, files: Sequence[str], columns: Columns = COLUMNS, cut: Cut = CUT) -> FolderReader:
+    """Open files of a user's folder, or the one file that it is."""
+    root, paths = Path(folder), [Path(file) for file in files]
+    reader: FolderReader = (
+        FolderReader(FolderArchive(root, paths))
+        if not is_loose(files)
+        else (LooseReader(LooseArchive(root.parent if root.is_file() else root, paths), cut))
+    )
+    reader.columns = columns
+    return reader
 
 
-def write_section(section: str, folder: str, files: Sequence[str], row: Collection, home: Path) -> list[str]:
+def write_section(
+    section: str,
+    folder: str,
+    files: Sequence[str],
+    row: Collection,
+    home: Path,
+    columns: Columns = COLUMNS,
+    cut: Cut = CUT,
+) -> list[str]:
     """Write a section of a folder below the folder `home`, as the stages do; return remarks on how it was read.
 
     Raises:
@@ -88,7 +110,7 @@ def write_section(section: str, folder: str, files: Sequence[str], row: Collecti
     settings = SectionSettings(name=row.name, archive=folder, content=(), drop_missing=row.drop_missing)
     target = home if section == "corpus" else home / section
     target.mkdir(exist_ok=True)
-    return _write(section, open_folder(folder, files), settings, target, home).get("remarks", [])
+    return _write(section, open_folder(folder, files, columns, cut), settings, target, home).get("remarks", [])
 
 
 def _write(
@@ -143,7 +165,8 @@ def _write_judgements(reader: FolderReader, target: Path, collection: Path, expe
 def guess_language(folder: UserFolder) -> str:
     """Guess the language of the first documents; `en` for a bad file."""
     try:
-        documents = islice(open_folder(folder.path, folder.files["corpus"]).documents(), SAMPLE_DOCUMENTS)
+        reader = open_folder(folder.path, folder.files["corpus"], folder.columns, folder.cut)
+        documents = islice(reader.documents(), SAMPLE_DOCUMENTS)
         return language_of(f"{row.title} {row.text}"[:SAMPLE_CHARACTERS] for row in documents)
     except ZerodrError:
         return "en"

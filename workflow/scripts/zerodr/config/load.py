@@ -36,7 +36,9 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     protocols = read_table(folder / "protocols.yaml", Protocol)
     collections = read_registry(folder / "collections")
     chosen = {"drop_missing": config.byo_drop_missing, "exclude_self": config.byo_exclude_self}
-    rows, folders = read_folders(config.byo, collections, config.byo_language, chosen, config.byo_name)
+    rows, folders = read_folders(
+        config.byo, collections, config.byo_language, chosen, config.byo_name, config.byo_columns, config.byo_cut
+    )
     collections |= rows
     collections = with_proxies(collections, config.held_out)
     recipes, names = read_files(folder / "methods"), dict[str, str]()

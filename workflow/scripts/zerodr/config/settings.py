@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from zerodr.config.base import Settings
 from zerodr.config.counterparts import OtherStart
 from zerodr.config.generation import WriterSettings
+from zerodr.config.loose_files import COLUMNS, CUT, Columns, Cut
 
 
 class Lengths(Settings):
@@ -101,11 +102,15 @@ class Config(Settings):
     gated: tuple[str, ...] = ()
     """Gated collections whose archives you have in a mirror."""
     byo: tuple[str, ...] = ()
-    """Your own collections: folders of jsonl, tsv or parquet, separated by commas. Each is named like its folder."""
+    """Your own collections: folders or files, separated by commas. Each is named like its folder."""
     byo_name: str | None = None
     """Name of your own collection, where `byo` is one folder. None: the folder's."""
     byo_language: str | None = None
     """Language of your own folders, one of LANGUAGES. None: guessed from the script of their documents."""
+    byo_columns: Columns = COLUMNS
+    """Columns of text, title and id in the tables among your own files. Empty: by their names and lengths."""
+    byo_cut: Cut = CUT
+    """How long texts among your own files (txt, md, html, pdf, docx) are cut into passages."""
     byo_drop_missing: bool = False
     """In your own folders, drop judgements of absent documents and queries instead of refusing the folder."""
     byo_exclude_self: bool = False

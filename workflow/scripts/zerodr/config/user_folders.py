@@ -1,6 +1,8 @@
 """List the files of users' own folders, describe each folder as a collection, and hold items of it out."""
 
 import gzip
+import hashlib
+import os
 import re
 import zlib
 from collections.abc import Iterable, Sequence
@@ -9,6 +11,7 @@ from pathlib import Path
 
 from zerodr.config.base import validate
 from zerodr.config.files import refuse_braces
+from zerodr.config.loose_files import COLUMNS, CUT, Columns, Cut, by_ending, estimated_passages, is_table, loose_files
 from zerodr.config.quantities import first_names
 from zerodr.config.registry import EVERY, NAME, Collection
 from zerodr.errors import CollectionError, ConfigError
@@ -18,6 +21,8 @@ SECTIONS = ("corpus", "queries", "judgements")
 LINES = ("jsonl", "tsv", "csv")  # endings of files with lines, which may be gzipped
 ENDINGS = (*LINES, "parquet")  # of corpus.* and queries.*
 FORMS = (*ENDINGS, *(f"{ending}.gz" for ending in LINES))
+CORPUS = {f"corpus.{form}" for form in FORMS}
+KINDS = "txt, md, html, pdf, docx, csv, tsv, jsonl, parquet"
 SHORT = f"{{{','.join(ENDINGS)}}}"
 RENAME = "rename the folder, or set byo_name"
 JUDGED = (*ENDINGS, "txt", "trec", "qrels", "qrel")  # endings of judgements, which may be gzipped
@@ -43,6 +48,8 @@ class UserFolder:
         fault: place, problem and next step, where the contents can't be used.
         unread: names files that look like data and are not read, in a clause; empty: there are none.
         remarks: sentences on how the contents were read, where there is a choice.
+        columns: of its tables, where the user names them.
+        cut: how its texts are cut into passages.
     """
 
     path: str
@@ -51,6 +58,22 @@ class UserFolder:
     fault: tuple[str, str, str] | None = None
     unread: str = ""
     remarks: tuple[str, ...] = ()
+    columns: Columns = COLUMNS
+    cut: Cut = CUT
+
+    @property
+    def loose(self) -> bool:
+        """True for plain files that are no collection (config/loose_files.py)."""
+        return is_loose(self.files.get("corpus", ()))
+
+    def content(self, section: str) -> list[str]:
+        """Return the SHA-256 of each file; of plain files, which may be thousands, one of all with their names."""
+        files = self.files.get(section, ())
+        digests = [self.digests.get(file, "") for file in files]
+        if section != "corpus" or not self.loose:
+            return digests
+        lines = (f"{os.path.relpath(file, self.path)}\t{digest}\n" for file, digest in zip(files, digests, strict=True))
+        return [hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()]
 
     def check(self) -> None:
         """Raise a CollectionError when the contents can't be used."""
@@ -74,11 +97,19 @@ def _expanded(text: str) -> str:
     return str(Path(text)) if Path(text).is_dir() else str(Path(text.strip()).expanduser())
 
 
+def is_loose(files: Sequence[str]) -> bool:
+    """True for files of documents that are no `corpus.*`."""
+    return any(Path(file).name not in CORPUS for file in files)
+
+
 def find_files(folder: Path) -> dict[str, tuple[str, ...]]:
-    """List the files that are read, by section."""
+    """List the files that are read, by section; without a `corpus.*`, its plain files are the documents."""
     sections = {section: [folder / f"{section}.{ending}" for ending in FORMS] for section in SECTIONS[:2]}
     sections["judgements"] = [path for path in _listed(folder) + _listed(folder / "qrels") if split_of(path)]
     files = {section: tuple(str(path) for path in paths if path.is_file()) for section, paths in sections.items()}
+    if not files["corpus"]:
+        judged = {path for paths in files.values() for path in paths}
+        files["corpus"] = tuple(path for path in map(str, loose_files(folder)[0]) if path not in judged)
     return {section: paths for section, paths in files.items() if paths}
 
 
@@ -118,8 +149,13 @@ def _about(path: Path) -> bool:
 
 def not_read(folder: Path) -> str:
     """Return `not read: ` with the first of `unread_files`; empty: there are none."""
-    names = unread_files(folder)
-    return f"not read: {first_names(names)}" if names else ""
+    files = find_files(folder)
+    if not is_loose(files.get("corpus", ())):
+        names = unread_files(folder)
+        return f"not read: {first_names(names)}" if names else ""
+    read = {path for paths in files.values() for path in paths}
+    others = [path for path in loose_files(folder)[1] if str(path) not in read]
+    return f"not read: {by_ending(others)}" if others else ""
 
 
 def read_folders(
@@ -128,6 +164,8 @@ def read_folders(
     language: str | None,
     switches: dict[str, bool],
     chosen: str | None = None,
+    columns: Columns = COLUMNS,
+    cut: Cut = CUT,
 ) -> tuple[dict[str, Collection], dict[str, UserFolder]]:
     """Describe folders as collections, by name. Counts are unknown: no number is compared with a published one.
 
@@ -137,6 +175,7 @@ def read_folders(
         language: of the texts; None: guessed later.
         switches: values of the rows, such as `drop_missing`.
         chosen: name of the one folder; None: its own.
+        columns, cut: how plain files are read.
 
     Raises:
         ConfigError: a folder that is none, has no documents, or has a name that can't be used.
@@ -150,11 +189,11 @@ def read_folders(
         name = _name_of(folder, taken | rows, chosen)
         documents = estimated_documents(folder)
         if not documents:
-            problem = f"holds {'no' if documents is None else 'an empty'} corpus.{SHORT}"
+            problem = f"holds no documents ({KINDS})" if documents is None else "holds empty files alone"
             unread = not_read(folder)
-            step = "rename or convert one (docs/own-corpus.md)" if unread else "put documents there"
+            step = "convert one (docs/own-corpus.md)" if unread else "put documents there"
             raise ConfigError(f"byo={folder}", f"{problem}; {unread}" if unread else problem, step)
-        folders_by_name[name] = UserFolder(path, find_files(folder), unread=not_read(folder))
+        folders_by_name[name] = UserFolder(path, find_files(folder), unread=not_read(folder), columns=columns, cut=cut)
         for paths in folders_by_name[name].files.values():
             refuse_braces(paths)
         files = folders_by_name[name].files.get("judgements", ())
@@ -164,7 +203,7 @@ def read_folders(
             raise ConfigError(f"byo={folder}", f"a split can't be named {EVERY!r}", f"rename {named}")
         row = {
             "name": name,
-            "label": chosen or folder.resolve().name,
+            "label": chosen or label_of(folder),
             "kind": "own",
             "format": "folder",
             "archive": str(folder),
@@ -177,14 +216,19 @@ def read_folders(
     return rows, folders_by_name
 
 
+def label_of(folder: Path) -> str:
+    """Return a folder's name; a file's without its ending."""
+    return folder.name.partition(".")[0] or folder.name if folder.is_file() else folder.resolve().name
+
+
 def _name_of(folder: Path, taken: dict[str, Collection], chosen: str | None) -> str:
     """Make a name from the chosen one or the folder's: small letters, blanks as hyphens."""
-    where, name = f"byo={folder}", (chosen or folder.resolve().name).lower().replace(" ", "-")
+    where, name = f"byo={folder}", (chosen or label_of(folder)).lower().replace(" ", "-")
     if name in taken:
         other = "another folder" if taken[name].kind == "own" else "the registry"
         raise ConfigError(where, f"{other} already has a collection named {name!r}", RENAME)
-    if not folder.is_dir():
-        raise ConfigError(where, "is no folder", f"give a folder with corpus.{SHORT}")
+    if not folder.exists():
+        raise ConfigError(where, "does not exist", "give a folder or a file with documents")
     if name in RESERVED | _words(taken.values()):
         raise ConfigError(where, f"the name {name!r} has another meaning here", RENAME)
     if not re.fullmatch(NAME, name):
@@ -203,20 +247,28 @@ PARQUET_BYTES = 500  # compressed bytes of a document with about 1,000 letters
 
 
 def estimated_documents(folder: Path) -> int | None:
-    """Documents of the corpus in `folder`; None without such a file.
+    """Documents of the corpus in `folder`, or passages and rows of its plain files; None without such a file.
 
     Lines: as many as in samples spread over the file, for its size; a file of at most 1 MiB is counted exactly.
     Gzipped lines: as many as in the first MiB, for its compressed size. Parquet: a document for each PARQUET_BYTES. The
     same bytes give the same number.
     """
-    for ending in FORMS:
-        path = folder / f"corpus.{ending}"
-        if path.is_file():
-            size = path.stat().st_size
-            if ending.endswith(".gz"):
-                return _packed_lines(path, size)
-            return -(-size // PARQUET_BYTES) if ending == "parquet" else _lines(path, size)
-    return None
+    files = [Path(file) for file in find_files(folder).get("corpus", ())]
+    if not files:
+        return None
+    return sum(_rows(path) if is_table(path.name) else estimated_passages(path) for path in files[: _corpora(files)])
+
+
+def _corpora(files: Sequence[Path]) -> int:
+    """Plain files all count, of several `corpus.*` (a fault) the first."""
+    return len(files) if is_loose([str(path) for path in files]) else 1
+
+
+def _rows(path: Path) -> int:
+    size = path.stat().st_size
+    if path.name.endswith(".gz"):
+        return _packed_lines(path, size)
+    return -(-size // PARQUET_BYTES) if path.suffix == ".parquet" else _lines(path, size)
 
 
 def _packed_lines(path: Path, size: int) -> int:

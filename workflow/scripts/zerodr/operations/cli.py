@@ -195,7 +195,9 @@ def pin(
 
 @app.command()
 def adapt(
-    folders: Annotated[list[Path], typer.Argument(help="With corpus.{jsonl,tsv,csv,parquet}.", metavar="FOLDER...")],
+    folders: Annotated[
+        list[Path], typer.Argument(help="Documents: a folder of files (txt, md, html, pdf, docx, csv, ...), or a file.")
+    ],
     method: Annotated[str, typer.Option(help="`auto`, or the one recipe to adapt with.")] = "auto",
     budget: Annotated[str, typer.Option(help="Time that `auto` may plan, such as 20m or 2h.")] = "20m",
     name: Annotated[str | None, typer.Option(help="Name of the result; default: the folder's.")] = None,
@@ -206,6 +208,9 @@ def adapt(
     proxies: Annotated[
         bool, typer.Option("--proxies", help="Compare on known items, too, next to judgements.")
     ] = False,
+    text: Annotated[str, typer.Option(help="Column of the text in tables; default: by name and length.")] = "",
+    title: Annotated[str, typer.Option(help="Column of the title.")] = "",
+    id: Annotated[str, typer.Option(help="Column of the id.")] = "",
     exclude_self: Annotated[
         bool, typer.Option("--exclude-self", help="Queries are documents: leave the one with the query's id out.")
     ] = False,
@@ -221,7 +226,9 @@ def adapt(
     chosen = profile or f"config/profiles/{'local' if gpus_here() else 'mini'}"
     if name is not None and len(folders) > 1:
         raise ConfigError(f"--name {name}", f"names one folder, found {len(folders)}", "leave it out")
-    named = {"byo_name": name, "byo_language": language, "byo_exclude_self": exclude_self or None}
+    named: dict[str, object] = {"byo_name": name, "byo_language": language, "byo_exclude_self": exclude_self or None}
+    columns = {key: value for key, value in (("text", text), ("title", title), ("id", id)) if value}
+    named |= {"byo_columns": columns} if columns else {}
     values = {key: value for key, value in named.items() if value is not None} | parse_words(config or [])
     here = CALLED_IN[0] / Path(start).expanduser()
     model = str(here.resolve()) if here.is_dir() else start

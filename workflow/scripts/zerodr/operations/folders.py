@@ -19,7 +19,7 @@ from zerodr.errors import ZerodrError
 
 log = logging.getLogger("zerodr")
 FINDINGS = STATE / "folders"
-VERSION = 4  # of what is remembered: raise it when readers or checks change
+VERSION = 5  # of what is remembered: raise it when readers or checks change
 READ_BYTES = 1 << 30  # larger folders are read by their first job alone
 
 
@@ -60,10 +60,8 @@ def notices(bench: Bench) -> list[str]:
 
 def _look_up(folder: UserFolder, row: Collection) -> dict[str, Any]:
     """Return digests, language and fault, from memory where no file changed."""
-    memory = (
-        FINDINGS
-        / f"{object_digest([VERSION, str(Path(folder.path).resolve()), folder.path, row.drop_missing])[:16]}.json"
-    )
+    reading = [folder.columns.model_dump(), folder.cut.model_dump(), row.drop_missing]
+    memory = FINDINGS / f"{object_digest([VERSION, str(Path(folder.path).resolve()), folder.path, *reading])[:16]}.json"
     paths = [path for section in SECTIONS for path in folder.files.get(section, ())]
     times = {path: _times(Path(path)) for path in paths}
     known = _read(memory)
@@ -110,7 +108,8 @@ def inspect(folder: UserFolder, row: Collection) -> tuple[tuple[str, str, str] |
         with tempfile.TemporaryDirectory() as home:
             for section in SECTIONS:
                 if section in folder.files:
-                    remarks += write_section(section, folder.path, folder.files[section], row, Path(home))
+                    files = folder.files[section]
+                    remarks += write_section(section, folder.path, files, row, Path(home), folder.columns, folder.cut)
     except ZerodrError as error:
         return (error.where, error.what, error.next_step), remarks
     return None, remarks

@@ -118,5 +118,9 @@ def section_files(plan: Plan, collection: str, section: str) -> list[str]:
 
 def _section_params(plan: Plan, collection: str, section: str) -> Params:
     folder = plan.bench.folders[collection]
-    content = [folder.digests.get(file, "") for file in folder.files.get(section, ())]
-    return {"name": collection, "archive": folder.path, "content": content}
+    params: Params = {"name": collection, "archive": folder.path, "content": folder.content(section)}
+    if section == "corpus":
+        columns = folder.columns.model_dump(exclude_defaults=True)
+        params |= {"columns": columns} if columns else {}
+        params |= {"cut": folder.cut.model_dump()} if folder.loose else {}
+    return params

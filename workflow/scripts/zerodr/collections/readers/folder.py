@@ -18,6 +18,7 @@ from zerodr.collections.readers.tables import (
     read_objects,
     read_rows,
 )
+from zerodr.config.loose_files import Columns
 from zerodr.config.user_folders import SHORT, split_of
 from zerodr.errors import CollectionError
 
@@ -51,14 +52,16 @@ class Fields(NamedTuple):
     unread: tuple[str, ...]
 
 
-def fields_of(names: Iterable[str], stem: str) -> Fields:
-    """Find the fields of a row of `corpus` or `queries` among its names."""
+def fields_of(names: Iterable[str], stem: str, chosen: Columns | None = None) -> Fields:
+    """Find the fields of a row of `corpus` or `queries` among its names; `chosen` ones of the corpus go first."""
     by_name: dict[str, str] = {}
     for name in names:
         by_name.setdefault(plain(name), name)
     key, text = (_first(by_name, table.get(stem, table["queries"])) for table in (IDS, TEXTS))
     title = by_name.get("title", "") if text != by_name.get("title") else ""
     instruction = by_name.get("instruction", "") if stem != "corpus" else ""
+    if chosen is not None and stem == "corpus":
+        key, text, title = chosen.id or key, chosen.text or text, chosen.title or title
     used = {key, text, title, instruction}
     return Fields(key, text, title, instruction, tuple(name for name in names if name not in used))
 
@@ -72,6 +75,9 @@ class FolderReader(Reader):
 
     JSON lines, TSV, CSV, each gzipped or not, and parquet.
     """
+
+    columns = Columns()
+    """Columns of the corpus, where the user names them."""
 
     def __init__(self, archive: Archive, member: str = "") -> None:
         super().__init__(archive, member)
@@ -141,7 +147,7 @@ class FolderReader(Reader):
         for location, value in self._rows(member, stem):
             names = tuple(value)
             if (fields := known.get(names)) is None:
-                fields = known[names] = fields_of(names, stem)
+                fields = known[names] = fields_of(names, stem, self.columns)
             for name in fields.unread:
                 if value[name] not in EMPTY:
                     self._unread.setdefault(member, {})[name] = None
@@ -151,7 +157,7 @@ class FolderReader(Reader):
         form = form_of(member)
         if form == "parquet":
             names = parquet_names(self.archive, member)
-            fields = fields_of(names, stem)
+            fields = fields_of(names, stem, self.columns)
             if fields.unread:
                 self._unread.setdefault(member, {}).update(dict.fromkeys(fields.unread))
             return read_objects(self.archive, member, fields[:4])
@@ -168,9 +174,9 @@ class FolderReader(Reader):
             return
         location, cells = first[0]
         names: Sequence[str] = cells
-        header = is_header(names)
+        header = is_header(names) or bool({*names} & self.columns.names())
         if header:
-            _check_header(location, names, stem)
+            _check_header(location, names, fields_of(names, stem, self.columns))
         else:
             names = self._unnamed(member, first, stem)
         for location, cells in chain(first[header:], rows):
@@ -229,9 +235,8 @@ def is_header(cells: Sequence[str]) -> bool:
     return names[0] or sum(names) > 1 or (any(names) and all(WORD.fullmatch(cell.strip()) for cell in cells))
 
 
-def _check_header(location: Location, names: Sequence[str], stem: str) -> None:
+def _check_header(location: Location, names: Sequence[str], fields: Fields) -> None:
     """Raise a CollectionError when a header names no id or no text, or one column twice."""
-    fields = fields_of(names, stem)
     missing = [what for what, name in (("id", fields.id), ("text", fields.text)) if not name]
     if missing:
         problem = f"looks like a header ({', '.join(names):.80}), which names no {' and no '.join(missing)}"

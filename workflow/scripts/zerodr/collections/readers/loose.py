@@ -1,0 +1,176 @@
+"""Read documents from plain files (config/loose_files.py): a passage of a text, or a row of a table."""
+
+import io
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from zerodr.collections.archives import FolderArchive, Location
+from zerodr.collections.cutting import cut
+from zerodr.collections.readers.base import Document, text_of
+from zerodr.collections.readers.folder import SAMPLE, WORD, FolderReader, fields_of, is_header
+from zerodr.collections.readers.tables import Named, form_of, read_objects, read_rows
+from zerodr.collections.texts import SAMPLE_BYTES, Unreadable, blocks_of, encoding_of
+from zerodr.config.loose_files import Cut, is_table
+from zerodr.config.quantities import counted, first_names
+from zerodr.errors import CollectionError, nearest
+
+ROW = "row of the table"  # stands for a column that a table lacks
+
+
+class LooseArchive(FolderArchive):
+    """Files of a folder that is no collection: its tables are UTF-8 whatever they were; `guessed` says of which."""
+
+    def __init__(self, root: Path, files: list[Path]) -> None:
+        super().__init__(root, files)
+        self.guessed: dict[str, str] = {}
+
+    def open(self, member: str) -> IO[bytes]:
+        """Open a file's bytes as a stream; `.gz` is unpacked while reading."""
+        stream = super().open(member)
+        if not is_table(member) or member.lower().endswith("parquet"):
+            return stream
+        try:
+            encoding, remark = encoding_of(stream.read(SAMPLE_BYTES))
+        except Unreadable as error:
+            raise CollectionError(f"{self.name}/{member}", str(error), "save it as UTF-8, or remove it") from None
+        stream.seek(0)
+        if encoding == "utf-8":
+            return stream
+        self.guessed |= {member: remark} if remark else {}
+        copy = tempfile.SpooledTemporaryFile(max_size=1 << 26)
+        with io.TextIOWrapper(stream, encoding, "replace", newline="\n") as lines:
+            copy.writelines(line.encode() for line in lines)
+        copy.seek(0)
+        return copy  # type: ignore[return-value]
+
+
+class LooseReader(FolderReader):
+    """Reader of files that are no collection: long texts are cut into passages, which know their file and place.
+
+    The id of a passage is its file with `#<number>`, of a PDF with `#page=<page>`; equal passages are read once.
+    """
+
+    archive: LooseArchive
+
+    def __init__(self, archive: LooseArchive, size: Cut) -> None:
+        super().__init__(archive)
+        self.size = size
+        self._holes: dict[str, str] = {}
+        self._repeated = 0
+
+    @property
+    def remarks(self) -> list[str]:
+        """Sentences on how the files were read, as far as they were, and on those that could not be."""
+        holes = [f"not read: {file}: {reason}" for file, reason in islice(self._holes.items(), 5)]
+        if len(self._holes) > len(holes):
+            holes.append(f"not read: {first_names(list(self._holes)[len(holes) :])}")
+        again = [f"{counted(self._repeated, 'passage')} with the text of another left out"] if self._repeated else []
+        return [*super().remarks, *holes, *again]
+
+    def documents(self) -> Iterator[Document]:
+        """Read the rows of tables and the passages of texts, file by file in the order of their names.
+
+        Raises:
+            CollectionError: a table can't be read, or no file can.
+        """
+        self._holes.clear()
+        self._repeated, some, texts = 0, False, set[int]()
+        for member in self.archive.names():
+            rows = self._table_documents(member) if is_table(member) else self._passages(member)
+            for row in rows:
+                key = hash((row.title, row.text))
+                if not is_table(member) and key in texts:
+                    self._repeated += 1
+                else:
+                    texts.add(key)
+                    some = True
+                    yield row
+        if not some:
+            why = "; ".join(self.remarks)[:300]
+            raise CollectionError(self.archive.name, f"holds no text{f' ({why})' if why else ''}", "add documents")
+
+    def _passages(self, member: str) -> Iterator[Document]:
+        """Cut the text of one file; a file that can't be read is a hole, which `remarks` name."""
+        try:
+            with self.archive.open(member) as stream:
+                blocks, remark = blocks_of(PurePosixPath(member).suffix.lower(), stream.read())
+        except (Unreadable, OSError) as error:
+            self._holes[member] = str(error)
+            return
+        if remark:
+            self._remarks[f"{member}: {remark}"] = None
+        some = False
+        where = Location(f"{self.archive.name}/{member}", 1)
+        for passage in cut(blocks, PurePosixPath(member).stem, self.size):
+            some = True
+            yield Document(f"{member}#{passage.fragment}", passage.title, passage.text, *where)
+        if not some:
+            scanned = member.lower().endswith(".pdf")
+            self._holes[member] = "holds no text (pictures of pages? run OCR first)" if scanned else "holds no text"
+
+    def _table_documents(self, member: str) -> Iterator[Document]:
+        rows = self._named_rows(member)
+        first = list(islice(rows, SAMPLE))
+        if not first:
+            self._holes[member] = "is empty"
+            return
+        names = list(dict.fromkeys(name for _, value in first for name in value))
+        key, text, title = self._chosen(member, names, [value for _, value in first])
+        others = [name for name in names if name not in (key, text, title)]
+        known = f"{member}: text is column {text!r}, title {title or 'none'!r}, id {key or ROW!r}"
+        if remark := self.archive.guessed.get(member):
+            self._remarks[f"{member}: {remark}"] = None
+        self._remarks[f"{known}{f'; not read: {first_names(others)}' if others else ''} (--text, --title, --id)"] = None
+        for number, (location, value) in enumerate(chain(first, rows), 1):
+            name = _text(value.get(key), location, key) if key else f"{member}#{number}"
+            heading, body = (_text(value.get(field), location, field) for field in (title, text))
+            yield Document(name, heading, body, *location)
+
+    def _chosen(self, member: str, names: Sequence[str], sample: Sequence[dict[str, Any]]) -> tuple[str, str, str]:
+        """Return the columns of id, text and title: as given, else by their names, else the longest for the text.
+
+        Raises:
+            CollectionError: a given column is absent, or none holds text.
+        """
+        for role, name in self.columns:
+            if name and name not in names:
+                raise CollectionError(
+                    f"{self.archive.name}/{member}", f"has no column {name!r} (--{role})", nearest(name, names)
+                )
+        by_name = fields_of(names, "corpus")
+        length = {name: sum(len(str(value.get(name) or "")) for value in sample) for name in names}
+        text = self.columns.text or by_name.text or max(names, key=lambda name: length[name])
+        key, title = self.columns.id or by_name.id, self.columns.title or by_name.title
+        if not length[text]:
+            problem = f"column {text!r} is empty in the first {len(sample)} rows"
+            raise CollectionError(f"{self.archive.name}/{member}", problem, "name the text's: --text COLUMN")
+        return key if key != text else "", text, title if title != text else ""
+
+    def _named_rows(self, member: str) -> Iterator[Named]:
+        """Read location and values by column of each row; a table without a header has `column 1`, ..."""
+        if form_of(member.lower()) in ("jsonl", "parquet"):
+            yield from read_objects(self.archive, member)
+            return
+        rows = read_rows(self.archive, member)
+        if (first := next(rows, None)) is None:
+            return
+        names = first[1]
+        if not (
+            self.columns.names() & {*names} or is_header(names) or all(WORD.fullmatch(name.strip()) for name in names)
+        ):
+            rows, names = chain([first], rows), [f"column {number}" for number in range(1, len(names) + 1)]
+        for location, cells in rows:
+            if len(cells) != len(names):
+                problem = f"expected {len(names)} cells, found {len(cells)}"
+                raise CollectionError(":".join(map(str, location)), problem, "put quotation marks around the cell")
+            yield location, dict(zip(names, cells, strict=True))
+
+
+def _text(value: object, location: Location, field: str) -> str:
+    """Return a cell as text; an absent one is empty."""
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, int | float) else text_of({field: value}, (field,), *location)
