@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from encoder_helpers import import_spec, tiny_bert
 
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.encoders.publishing import export
+from zerodr.collections.access import CORPUS_SCHEMA
+from zerodr.encoders.folder.retriever import read_index, read_retriever, shards_of
+from zerodr.encoders.publishing import adapted
 from zerodr.errors import ModelError
 
 ANSWER, MODEL = "results/adapted/notes/answer/manifest.json", "results/adapted/notes/model/manifest.json"
@@ -18,8 +23,9 @@ IMPORTED = "results/models/tiny/shared/imported/manifest.json"
 
 def candidate(name: str, encoder: str) -> dict:
     facts = {"name": name, "label": name, "kind": "encoder", "adapted": False, "description": "", "remark": ""}
-    ways: dict = {"searches": {}, "fusion": {}, "feedback": {}, "licences": {}, "published_share": None}
-    return facts | ways | {"encoder": encoder, "scope": "shared"}
+    ways = {name: {"kind": "dense" if encoder else "lexical", "parts": [], "params": {}}}
+    facts |= {"ways": ways, "licences": {}, "published_share": None}
+    return facts | {"encoder": encoder, "scope": "shared"}
 
 
 def test_other_vectors_in_sentence_transformers_are_said_and_the_export_is_written(
@@ -37,11 +43,22 @@ def test_other_vectors_in_sentence_transformers_are_said_and_the_export_is_writt
     def differs(folder: Path) -> float:
         raise ModelError(folder, "sentence-transformers gives other vectors (cosine 0.9)", "compare its version")
 
-    monkeypatch.setattr(export, "agreement", differs)
+    monkeypatch.setattr(adapted, "agreement", differs)
     methods = [candidate("tiny", "tiny"), candidate("words", "")]
     params = {"collection": "notes", "language": "en", "title_join": None, "encoders": ["tiny"], "methods": methods}
-    inputs = {"answer": ANSWER, "models": [IMPORTED]}
-    run_spec(StageSpec("export_adapted", 2, {}, inputs, {"model": MODEL}, params, 3), export.export_adapted)
+    params |= {"vectors": [0]}
+    corpus, vectors = Path("results/collections/notes"), Path("vectors.npy")
+    corpus.mkdir(parents=True)
+    rows = [{"id": "a", "title": "", "text": "whole text"}]
+    pq.write_table(pa.Table.from_pylist(rows, CORPUS_SCHEMA), corpus / "corpus.parquet")
+    (corpus / "manifest.json").write_text('{"files": []}')
+    np.save(vectors, np.ones((1, 4), np.float32))
+    inputs = {"answer": ANSWER, "models": [IMPORTED], "vectors": [str(vectors)]}
+    inputs |= {"collection": str(corpus / "manifest.json")}
+    run_spec(StageSpec("export_adapted", 2, {}, inputs, {"model": MODEL}, params, 3), adapted.export_adapted)
     card = (Path(MODEL).parent / "README.md").read_text()
     assert "**Search with zerodr alone**: sentence-transformers gives other vectors (cosine 0.9)." in card
-    assert json.loads((Path(MODEL).parent / "retriever.json").read_text())["encoder"] == "tiny"
+    assert read_retriever(Path(MODEL).parent).encoder == "tiny"
+    index = Path(MODEL).parent / "index"
+    assert read_index(index)["documents"] == 1 and pq.read_table(index / "corpus.parquet").to_pylist() == rows
+    assert [len(np.load(shard)) for shard in shards_of(index, "tiny")] == [1]

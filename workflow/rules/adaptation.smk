@@ -30,9 +30,9 @@ rule judge_adaptation:
 
 
 rule export_adapted:
-    """Write the chosen candidate as a folder that sentence-transformers loads.
+    """Write the chosen candidate as a folder that answers queries, with its index of the whole documents.
 
-    Reads: answer, models, attentions.
+    Reads: answer, collection, models, vectors, indexes, attentions.
     """
     input:
         unpack(PLAN.inputs("export_adapted")),

@@ -1,5 +1,7 @@
 """zerodr: a bench for zero-shot dense retrieval, run as one Snakemake DAG.
 
+`from zerodr import Retriever` is what programs need to search with a retriever that `zerodr adapt` chose.
+
 Importing the package sets two defaults that libraries read once, when they are loaded (values of the user's stay):
 * OMP_WAIT_POLICY: threads that wait sleep instead of spinning. On a busy 2-core machine embedding ran 2.3 times faster.
 * OPENBLAS_CORETYPE: OpenBLAS takes its AVX2 kernels on recent AMD processors though they have AVX-512.
@@ -7,7 +9,12 @@ Importing the package sets two defaults that libraries read once, when they are 
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from zerodr.lookup.retriever import Retriever
+
+__all__ = ["Retriever"]
 __version__ = "0.1.0"
 
 
@@ -19,3 +26,12 @@ def _set_defaults() -> None:
 
 
 _set_defaults()
+
+
+def __getattr__(name: str) -> Any:
+    """Import `Retriever` when it is asked for: commands start without torch."""
+    if name != "Retriever":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from zerodr.lookup.retriever import Retriever
+
+    return Retriever

@@ -41,13 +41,18 @@ def fill_light(blocks: Iterator[list[IndexedDocument]], folder: Path, settings: 
     """Write the postings of blocks of documents to `folder/bm25s`; return version and analyzer."""
     analyze = analyzer_of(settings.language)
     postings = count_terms(analyze(document.flat()) for block in blocks for document in block)
+    write_postings(folder, postings)
+    return {"bm25s": version("bm25s"), "analyzer": f"{analyze.__module__}.{analyze.__name__}"}
+
+
+def write_postings(folder: Path, postings: Postings) -> None:
+    """Write `folder/bm25s`."""
     (folder / FOLDER).mkdir()
     for name in ARRAYS:
         np.save(folder / FOLDER / f"{name}.npy", getattr(postings, name), allow_pickle=False)
     (folder / FOLDER / "vocabulary.json").write_text(
         json.dumps(list(postings.vocabulary), ensure_ascii=False) + "\n", encoding="utf-8"
     )
-    return {"bm25s": version("bm25s"), "analyzer": f"{analyze.__module__}.{analyze.__name__}"}
 
 
 def count_terms(texts: Iterable[Sequence[str]]) -> Postings:
@@ -70,6 +75,29 @@ def count_terms(texts: Iterable[Sequence[str]]) -> Postings:
     order = np.argsort(row, kind="stable")
     ends = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(names)))]).astype(np.int64)
     return Postings(ends, document[order], count[order], np.array(lengths, np.int32), _numbered(names))
+
+
+def join_postings(first: Postings, second: Postings, numbers: np.ndarray) -> Postings:
+    """Join the postings of two sets of documents, as `count_terms` counts them together.
+
+    Args:
+        numbers: new number of each document of the first, then of the second; -1: it is left out.
+    """
+    both, shift = (first, second), (0, len(first.lengths))
+    every = sorted(first.vocabulary.keys() | second.vocabulary.keys())
+    row_of = _numbered(every)
+    rows = [np.array([row_of[term] for term in one.vocabulary], np.int64) for one in both]
+    row = np.concatenate([np.repeat(own, np.diff(one.ends)) for own, one in zip(rows, both, strict=True)])
+    document = numbers[np.concatenate([one.documents + by for one, by in zip(both, shift, strict=True)])]
+    count = np.concatenate([one.counts for one in both])
+    order = np.lexsort((document, row))
+    order = order[document[order] >= 0]
+    sizes = np.bincount(row[order], minlength=len(every))
+    ends = np.concatenate([[0], np.cumsum(sizes[sizes > 0])]).astype(np.int64)
+    lengths = np.zeros(int((numbers >= 0).sum()), np.int32)
+    lengths[numbers[numbers >= 0]] = np.concatenate([one.lengths for one in both])[numbers >= 0]
+    names = [term for term, size in zip(every, sizes.tolist(), strict=True) if size]
+    return Postings(ends, document[order].astype(np.int32), count[order], lengths, _numbered(names))
 
 
 def _numbered(names: list[str]) -> dict[str, int]:

@@ -15,12 +15,12 @@ import pandas as pd
 
 from zerodr.collections.access import qrels_files, read_qrels, read_queries
 from zerodr.config.measures import label_of
-from zerodr.errors import ArtifactError, ConfigError
+from zerodr.errors import ArtifactError, ConfigError, nearest
 from zerodr.evaluation.evaluate import read_measures
 from zerodr.lexical.analysis import analyze_cjk, analyze_english
 from zerodr.lookup.documents import Documents
 from zerodr.lookup.neighbours import Neighbours
-from zerodr.lookup.searchers import QuerySearcher, Ranked, open_source
+from zerodr.lookup.searchers import Opened, QuerySearcher, Ranked
 from zerodr.lookup.sources import LEXICAL, Source, Sources, list_memories
 
 DEPTH = 100  # ranks that are compared
@@ -42,22 +42,24 @@ class Desk:
         sources: of the checkout.
         collection: manifest of the collection.
         others: methods that the checkout's records do not know.
+        alone: name of the collection, where no record knows it, so that there are no more methods; empty: they do.
     """
 
-    def __init__(self, sources: Sources, collection: str, *others: Source) -> None:
-        self.sources, self.collection = sources, collection
+    def __init__(self, sources: Sources, collection: str, *others: Source, alone: str = "") -> None:
+        self.sources, self.collection, self.alone = sources, collection, alone
         self.folder = Path(collection).parent
-        self.methods = {source.name: source for source in (*sources.on(collection), *others)}
+        known = () if alone else sources.on(collection)
+        self.methods = {source.name: source for source in (*known, *others)}
         if not any(source.kind == LEXICAL for source in self.methods.values()):
             self.methods["bm25"] = sources.named("bm25", collection)
-        self._searchers: dict[str, QuerySearcher] = {}
+        self._opened = Opened()
         self._neighbours: dict[str, Neighbours] = {}
         self._lock = Lock()
 
     @property
     def name(self) -> str:
         """Name of the collection."""
-        return self.folder.name
+        return self.alone or self.folder.name
 
     @cached_property
     def documents(self) -> Documents:
@@ -94,6 +96,10 @@ class Desk:
         Raises:
             ArtifactError: there is none.
         """
+        if name == "bm25" and name not in self.methods:
+            return next(source for source in self.methods.values() if source.kind == LEXICAL)
+        if name not in self.methods and self.alone:
+            raise ArtifactError(f"{name} on {self.name}", "is no part of this retriever", nearest(name, self.methods))
         return self.methods.get(name) or self.sources.named(name, self.collection)
 
     def described(self, source: Source) -> dict[str, Any]:
@@ -104,9 +110,7 @@ class Desk:
         """Return what answers for a method, and load it at the first call."""
         source = self.source(name)
         with self._lock:
-            if source.name not in self._searchers:
-                self._searchers[source.name] = open_source(source)
-            return self._searchers[source.name]
+            return self._opened.searcher(source)
 
     def answer(
         self, text: str, names: Sequence[str], count: int = 10, options: dict[str, Any] | None = None

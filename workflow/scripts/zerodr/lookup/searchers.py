@@ -1,10 +1,14 @@
 """Answer one query by BM25 or by embeddings, with the scores and the order that the bench's runs have."""
 
+from __future__ import annotations
+
 import os
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -20,9 +24,9 @@ from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import ArtifactError
 from zerodr.lexical.folder import Hits, lower_ties, read_ids
 from zerodr.lexical.light import LightIndex
-from zerodr.lexical.search import SearchSettings, open_index
+from zerodr.lexical.search import Search, SearchSettings, open_index
 from zerodr.lookup.documents import Documents
-from zerodr.lookup.sources import FUSION, LEXICAL, Source, load_function, query_encoders
+from zerodr.lookup.sources import FEEDBACK, FUSION, LEXICAL, Source, load_function, query_encoders
 from zerodr.retrieval.candidates import Norms, id_ranks
 from zerodr.retrieval.embed import document_texts
 from zerodr.retrieval.exact import search_exact
@@ -66,38 +70,124 @@ class Queries(Protocol):
         """Return the vector [dimension] float32, and fields of the answer."""
 
 
+class Held(NamedTuple):
+    """What is searched and is no file: vectors by dense method, indexes by lexical method."""
+
+    vectors: dict[str, CorpusVectors]
+    words: dict[str, LexicalSearcher]
+
+
+class Opened:
+    """Searchers of one or more sources, which share models, vectors, and the last ranking of the same query.
+
+    Args:
+        held: what is searched in place of the sources' files; None: these.
+        explains: answers hold the documents that were read with the query.
+        models: encoders of queries that are loaded already.
+    """
+
+    def __init__(
+        self, held: Held | None = None, explains: bool = True, models: dict[str, Queries] | None = None
+    ) -> None:
+        self.held, self.explains, self.models = held, explains, {} if models is None else models
+        self._searchers: dict[str, QuerySearcher] = {}
+        self._corpora: dict[str, CorpusVectors] = {}
+
+    def searcher(self, source: Source) -> QuerySearcher:
+        """Return what answers for a source; load what it needs at the first call."""
+        return _once(self._searchers, str(source), lambda: Remembering(self._open(source)))
+
+    def queries(self, source: Source) -> Queries:
+        """Return what embeds queries for a dense source."""
+        if source.encoder == FEEDBACK:
+            return FeedbackQueries(source, self)
+        address = query_encoders()[source.encoder].queries
+        facts = source.collection, source.encoder, source.inputs, source.params
+        return _once(self.models, str(facts), lambda: load_function(address)(source))
+
+    def corpus(self, source: Source) -> CorpusVectors:
+        """Return the vectors that a dense source searches."""
+        if self.held:
+            return self.held.vectors[source.name if source.encoder != FEEDBACK else source.halves[0].name]
+        return _once(self._corpora, f"{source.collection} {source.index}", lambda: CorpusVectors.open(source))
+
+    def _open(self, source: Source) -> QuerySearcher:
+        if source.kind == LEXICAL and self.held:
+            return self.held.words[source.name]
+        if source.kind == LEXICAL:
+            return LexicalSearcher.open(source) if source.index else LightSearcher(source)
+        if source.kind == FUSION:
+            return FusedSearcher(source.name, source.params, [self.searcher(half) for half in source.halves])
+        return DenseSearcher(self.corpus(source), self.queries(source))
+
+
+Made = TypeVar("Made")
+
+
+def _once(made: dict[str, Made], key: str, make: Callable[[], Made]) -> Made:
+    if key not in made:
+        made[key] = make()
+    return made[key]
+
+
 def open_source(source: Source) -> QuerySearcher:
     """Load what a source needs to answer."""
-    if source.kind == LEXICAL:
-        return LexicalSearcher(source) if source.index else LightSearcher(source)
-    if source.kind == FUSION:
-        return FusedSearcher(source)
-    return DenseSearcher(source, load_function(query_encoders()[source.encoder].queries)(source))
+    return Opened().searcher(source)
+
+
+class Remembering:
+    """A searcher that keeps its last ranking: a fusion's halves may ask one twice for the same query."""
+
+    def __init__(self, searcher: QuerySearcher) -> None:
+        self._searcher = searcher
+        self._last: tuple[tuple[str, int, str], Ranked] | None = None
+
+    def search(self, text: str, depth: int, options: dict[str, Any]) -> Ranked:
+        """Find the first documents, or return them again."""
+        key, last = (text, depth, repr(options)), self._last
+        if last is None or last[0] != key:
+            self._last = last = key, self._searcher.search(text, depth, options)  # in one step, for other threads
+        return last[1]
 
 
 class LexicalSearcher:
-    """BM25 over the index of a source."""
+    """BM25 over an index.
 
-    def __init__(self, source: Source) -> None:
+    Args:
+        search: finds hits of texts.
+        ids: of the documents by internal number.
+        settings: of the stage that ranks. Equal scores are lowered as in its runs, and at its depth, where documents of
+            equal scores may be cut.
+        lock: held while it searches; None: threads may search together.
+    """
+
+    def __init__(self, search: Search, ids: pa.Array, settings: SearchSettings, lock: Lock | None = None) -> None:
+        self._search, self._ids, self._depth = search, ids, settings.depth
+        self._lowers = settings.ties == "as_anserini"
+        self._lock = lock or nullcontext()
+
+    @classmethod
+    def open(cls, source: Source) -> LexicalSearcher:
+        """Open the index of a source."""
         folder = Path(source.index[0]).parent
         settings = validate(SearchSettings, source.params, source.name)
-        self._search, self._ids = open_index(folder, settings, THREADS), read_ids(folder)
-        self._lock = Lock()
+        search = open_index(folder, settings, THREADS)
+        return cls(search, read_ids(folder), settings, None if settings.backend == "bm25s" else Lock())
 
     def search(self, text: str, depth: int, options: dict[str, Any]) -> Ranked:
         """Find the first documents that hold a word of the text."""
         if not text.strip():
             return Ranked([], [])
         with self._lock:
-            (hits,) = self._search([text], depth)
-        return _ordered(self._ids, hits)
+            (hits,) = self._search([text], max(depth, self._depth))
+        return _ordered(self._ids, hits, depth, self._lowers)
 
 
-def _ordered(ids: pa.Array, hits: Hits) -> Ranked:
-    """Name the documents of hits, in the order of a run."""
-    scores = lower_ties(hits.scores)
+def _ordered(ids: pa.Array, hits: Hits, depth: int, lowers: bool = True) -> Ranked:
+    """Name the first documents of hits, in the order of a run."""
+    scores = lower_ties(hits.scores) if lowers else hits.scores
     documents = ids.take(pa.array(hits.documents, pa.int64()))
-    order = order_rows(np.zeros(len(scores), np.int64), scores, documents)
+    order = order_rows(np.zeros(len(scores), np.int64), scores, documents)[:depth]
     return Ranked(documents.take(pa.array(order)).to_pylist(), scores[order].tolist())
 
 
@@ -117,19 +207,20 @@ class LightSearcher:
     def search(self, text: str, depth: int, options: dict[str, Any]) -> Ranked:
         """Find the first documents that hold a word of the text."""
         (hits,) = self._index.search_texts([text], depth, THREADS)
-        return _ordered(self._ids, hits)
+        return _ordered(self._ids, hits, depth)
 
 
 class FusedSearcher:
     """Two searchers whose rankings are fused as the stage `fuse_runs` does.
 
     Args:
-        source: whose halves are searched to the depth of the runs.
+        name: of the method.
+        params: of the stage.
+        halves: they are searched to the depth of the runs.
     """
 
-    def __init__(self, source: Source) -> None:
-        self._settings = validate(FuseSettings, source.params, source.name)
-        self._halves = [open_source(half) for half in source.halves]
+    def __init__(self, name: str, params: dict[str, Any], halves: Sequence[QuerySearcher]) -> None:
+        self._settings, self._halves = validate(FuseSettings, params, name), halves
 
     def search(self, text: str, depth: int, options: dict[str, Any]) -> Ranked:
         """Find the first documents by the sum of both terms."""
@@ -140,7 +231,7 @@ class FusedSearcher:
         weights = self._settings.weights
         terms = [run_scores(frame, self._settings, weight) for frame, weight in zip(frames, weights, strict=True)]
         fused = fuse(terms[0], terms[1], pd.Series([""]), depth)
-        notice = "; ".join(answer.notice for answer in answers if answer.notice)
+        notice = "; ".join(dict.fromkeys(answer.notice for answer in answers if answer.notice))
         return Ranked(fused["document"].tolist(), fused["score"].tolist(), sum((a.read for a in answers), []), notice)
 
 
@@ -159,9 +250,16 @@ class PlainQueries:
         wanted = source.params.get("query_tokens") or contract.tokens("query")
         self.tokens, self.prefix = min(wanted, contract.max_tokens), contract.prefix("query")
         self._lock = Lock()
+        self._last: tuple[str, tuple[np.ndarray, dict[str, Any]]] | None = None
 
     def encode(self, text: str, options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
         """Embed the text; one that is longer than the model reads is cut, which the answer says."""
+        last = self._last
+        if last is None or last[0] != text:
+            self._last = last = text, self._encode(text)  # feedback asks twice: for its memory, and for itself
+        return last[1]
+
+    def _encode(self, text: str) -> tuple[np.ndarray, dict[str, Any]]:
         with self._lock:
             tokens = self.encoder.tokenize([text], self.prefix, self.tokens)
             vector = self.encoder.encode_batch([tokens[0]])[0]
@@ -169,41 +267,56 @@ class PlainQueries:
         return vector, {"notice": cut}
 
 
-class DenseSearcher:
-    """Exact search in embeddings of all shards.
+class CorpusVectors:
+    """Vectors of all documents, ready to search.
 
     Args:
-        source: its index holds the embeddings of the shards, in order.
+        ids: of the documents.
+        shards: their vectors, in order.
+    """
+
+    def __init__(self, ids: pa.Array, shards: Sequence[Vectors]) -> None:
+        self.ids, self.shards, self.ranks = ids, list(shards), id_ranks(ids)
+        self.norms = [Norms(shard, str) for shard in self.shards]
+
+    @classmethod
+    def open(cls, source: Source) -> CorpusVectors:
+        """Open the vectors of a source, in memory where they are not too large."""
+        ids = corpus_ids(Path(source.collection).parent)
+        shards = [Vectors.open(Path(path)) for path in source.index]
+        rows = sum(shard.rows for shard in shards)
+        if rows != len(ids):
+            raise ArtifactError(source.index[0], f"expected {len(ids)} vectors, found {rows}", AGAIN)
+        whole = sum(shard.array.nbytes for shard in shards) <= LARGEST_LOADED
+        return cls(ids, [Vectors(np.array(shard.array)) for shard in shards] if whole else shards)
+
+
+class DenseSearcher:
+    """Exact search in the vectors of all documents.
+
+    Args:
+        corpus: the vectors.
         queries: embeds what is asked.
     """
 
-    def __init__(self, source: Source, queries: Queries) -> None:
-        self.queries = queries
-        self._ids = corpus_ids(Path(source.collection).parent)
-        self._ranks = id_ranks(self._ids)
-        shards = [Vectors.open(Path(path)) for path in source.index]
-        rows = sum(shard.rows for shard in shards)
-        if rows != len(self._ids):
-            raise ArtifactError(source.index[0], f"expected {len(self._ids)} vectors, found {rows}", AGAIN)
-        whole = sum(shard.array.nbytes for shard in shards) <= LARGEST_LOADED
-        self._shards = [Vectors(np.array(shard.array)) if whole else shard for shard in shards]
-        self._norms = [Norms(shard, str) for shard in self._shards]
+    def __init__(self, corpus: CorpusVectors, queries: Queries) -> None:
+        self._corpus, self._queries = corpus, queries
 
     def search(self, text: str, depth: int, options: dict[str, Any]) -> Ranked:
         """Find the first documents by inner product."""
         if not text.strip():
             return Ranked([], [])
-        vector, fields = self.queries.encode(text, options)
-        rows, scores, first = [], [], 0
-        for shard, norms in zip(self._shards, self._norms, strict=True):
-            ranks = self._ranks[first : first + shard.rows]
-            asked = Vectors(np.ascontiguousarray(vector[None], np.float32))
+        vector, fields = self._queries.encode(text, options)
+        corpus, rows, scores, first = self._corpus, [], [], 0
+        asked = Vectors(np.ascontiguousarray(vector[None], np.float32))
+        for shard, norms in zip(corpus.shards, corpus.norms, strict=True):
+            ranks = corpus.ranks[first : first + shard.rows]
             for ranking in search_exact(asked, shard, ranks, depth, threads=THREADS, norms=norms):
                 rows.append(ranking.rows.astype(np.int64) + first)
                 scores.append(ranking.scores)
             first += shard.rows
         row, score = np.concatenate(rows), np.concatenate(scores)
-        documents = self._ids.take(pa.array(row))
+        documents = corpus.ids.take(pa.array(row))
         order = order_rows(np.zeros(len(row), np.int64), score, documents)[:depth]
         return Ranked(documents.take(pa.array(order)).to_pylist(), score[order].tolist(), **fields)
 
@@ -213,18 +326,17 @@ class FeedbackQueries:
 
     Args:
         source: whose halves are the bi-encoder without feedback and the method that finds documents.
+        opened: shares what these need.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, opened: Opened) -> None:
         plain, memory = source.halves
         self._settings = validate(AugmentSettings, source.params, source.name)
         learned = source.inputs.get("attention")
         self._attention = Attention.load(Path(learned[0]).parent) if learned else scores_alone(self._settings)
-        self._queries = load_function(query_encoders()[plain.encoder].queries)(plain)
-        self._memory, self._depth = open_source(memory), memory.params["depth"]
-        self._shards = [Vectors.open(Path(path)) for path in source.index]
-        folder = Path(source.collection).parent
-        self._ids, self._documents = corpus_ids(folder), Documents(folder)
+        self._queries, self._memory = opened.queries(plain), opened.searcher(memory)
+        self._depth, self._corpus = memory.params["depth"], opened.corpus(source)
+        self._documents = Documents(Path(source.collection).parent) if opened.explains else None
 
     def encode(self, text: str, options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
         """Embed the text, add documents that the memory finds for it, and tell the attention of each."""
@@ -234,8 +346,12 @@ class FeedbackQueries:
         if not names:
             return vector, fields
         scores = np.array(answer.scores[: len(names)], np.float32)
-        rows = pc.index_in(pa.array(names, self._ids.type), self._ids).to_numpy().astype(np.int64)
-        (augmented,), (shares,) = augment(vector[None], self._shards, [Retrieved(rows, scores)], self._attention)
+        ids = self._corpus.ids
+        rows = pc.index_in(pa.array(names, ids.type), ids).to_numpy().astype(np.int64)
+        found = [Retrieved(rows, scores)]
+        (augmented,), (shares,) = augment(vector[None], self._corpus.shards, found, self._attention)
+        if self._documents is None:
+            return augmented, fields
         texts = self._documents.texts(names)
         read = [
             {"id": name, "memory": self._settings.memory, "text": body[:CHARACTERS], "attention": float(share)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -11,16 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zerodr import papers
-from zerodr.config.user_folders import ENDING
-from zerodr.encoders.publishing.export import RETRIEVER
+from zerodr.encoders.folder import retriever as folders
+from zerodr.encoders.folder.attention import WEIGHTS
 from zerodr.errors import ArtifactError, nearest
 from zerodr.lineage.graph import Graph
-from zerodr.plan import paths
 from zerodr.plan.rules import Kind, facts_of
 
-LEXICAL = "lexical"
-DENSE = "dense"
-FUSION = "fusion"
+LEXICAL, DENSE, FUSION = folders.LEXICAL, folders.DENSE, folders.FUSION
 TEXTS = {"collection", "sections"}  # inputs with the collection itself
 NAMED = 4  # collections of a message
 PLAIN = "retrieval.embed:embed_queries"
@@ -92,6 +88,35 @@ class Source:
         return {self.run, *self.index, *inputs}
 
 
+def of_retriever(folder: Path, index: Path | None = None) -> dict[str, Source]:
+    """Return the methods of a retriever's folder by name, the chosen one first.
+
+    Args:
+        folder: with `retriever.json`.
+        index: what it searches; None: its own index.
+    """
+    facts, index = folders.read_retriever(folder), index or folder / folders.INDEX
+    collection, made = str(index / folders.ABOUT), dict[str, Source]()
+
+    def source(name: str) -> Source:
+        way = facts.ways[name]
+        halves = tuple(made.get(part) or source(part) for part in way.parts)
+        if way.kind == FUSION:
+            return Source(name, collection, FUSION, (), way.params, halves=halves)
+        if way.kind == LEXICAL:
+            return Source(name, collection, LEXICAL, (str(index / folders.BM25 / name / folders.ABOUT),), way.params)
+        if way.kind == folders.FEEDBACK:
+            learned = {"attention": [str(folder / WEIGHTS)]} if (folder / WEIGHTS).exists() else {}
+            return Source(name, collection, DENSE, halves[0].index, way.params, FEEDBACK, learned, halves=halves)
+        model = folder if name == facts.encoder else folder / folders.INDEX / folders.MODELS / name
+        shards = tuple(map(str, folders.shards_of(index, name)))
+        return Source(name, collection, DENSE, shards, way.params, PLAIN, {"model": [str(model / "manifest.json")]})
+
+    for name in (facts.method, *(name for name in sorted(facts.ways) if name != facts.method)):
+        made[name] = source(name)
+    return made
+
+
 def list_memories(source: Source) -> list[str]:
     """List the memories that a query of the source can read."""
     address = query_encoders()[source.encoder].memories
@@ -127,9 +152,6 @@ class Sources:
         rule = facts_of(record["rule"])
         if rule.writes == "collection":
             return self.named("bm25", artifact)
-        if rule.kind == "export" and (retriever := Path(artifact).parent / RETRIEVER).exists():
-            chosen = json.loads(retriever.read_text(encoding="utf-8"))
-            return self._compared(chosen["method"], chosen["collection"])
         stands_for = {("evaluate", ""): "run", ("export", "model"): "model"}.get((rule.kind, rule.writes))
         targets = set(_inputs(record)[stands_for]) if stands_for else {artifact}
         matching = [source for source in self.all() if targets & source.artifacts]
@@ -143,15 +165,6 @@ class Sources:
             step = "name a run, embeddings, an index, a model or an exported folder that was embedded here"
             raise ArtifactError(text, "answers no query", step)
         return matching[0]
-
-    def _compared(self, method: str, collection: str) -> Source:
-        """Find the method that a comparison chose: on the collection, else on its documents without known items."""
-        try:
-            return self.named(method, paths.collection(collection))
-        except ArtifactError:
-            if collection + ENDING not in self.collections():
-                raise
-            return self.named(method, paths.collection(collection + ENDING))
 
     def collections(self) -> dict[str, str]:
         """Manifests of the collections that something can be looked up in, by name."""

@@ -5,7 +5,12 @@ Vectors of such a folder stay in `results/.state/lookup`, so that its second que
 
 from __future__ import annotations
 
+import json
 import logging
+import re
+import shutil
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +21,36 @@ from rich.table import Table
 
 from zerodr.artifacts.digest import file_digest, object_digest
 from zerodr.artifacts.progress import Progress
-from zerodr.artifacts.record import STATE
+from zerodr.artifacts.record import STATE, write_json
 from zerodr.collections.access import corpus_size
 from zerodr.collections.user_folders import guess_language, write_section
 from zerodr.config.registry import Collection
 from zerodr.config.user_folders import SHORT, UserFolder, find_files, not_read
 from zerodr.encoders.folder.contract import CONTRACT
-from zerodr.encoders.inference.encoder import Encoder, load_encoder
+from zerodr.encoders.folder.retriever import (
+    ABOUT,
+    BM25,
+    INDEX,
+    MODELS,
+    is_retriever,
+    read_index,
+    read_retriever,
+)
+from zerodr.encoders.folder.retriever import VECTORS as VECTORS_OF
+from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import ArtifactError, CollectionError, ModelError
 from zerodr.evaluation.numbers import fixed
+from zerodr.lexical.folder import TermIndexSettings
+from zerodr.lexical.index import build_index
+from zerodr.lexical.search import SearchSettings
 from zerodr.lineage.graph import Graph
 from zerodr.lookup.desk import Desk
-from zerodr.lookup.sources import DENSE, LEXICAL, PLAIN, Source, Sources
-from zerodr.retrieval.batching import plan_batches
+from zerodr.lookup.documents import Documents
+from zerodr.lookup.retriever import encode_documents
+from zerodr.lookup.sources import DENSE, LEXICAL, PLAIN, Source, Sources, of_retriever
 from zerodr.retrieval.embed import document_texts
 
+NAMED = 3  # files of a message
 NARROWEST = 100  # columns of a terminal that is none
 log = logging.getLogger("zerodr")
 VECTORS = STATE / "lookup"
@@ -50,17 +70,83 @@ def open_desk(result: str, other: str, corpus: str) -> tuple[Desk, list[str]]:
         ArtifactError: nothing answers queries there.
     """
     sources = Sources(Graph())
-    if corpus and is_model(Path(result)) and Path(corpus).expanduser().is_dir():
+    if is_retriever(Path(result)):
+        desk, chosen = open_retriever(sources, Path(result), corpus)
+        names = [chosen] + ([desk.source(other).name] if other else [])
+    elif corpus and is_model(Path(result)) and Path(corpus).expanduser().is_dir():
         source, language = source_of_folder(Path(result), Path(corpus).expanduser())
         light = Source("bm25", source.collection, LEXICAL, (), {"language": language})
         desk = Desk(sources, source.collection, light, source)
+        names = [source.name] + ([desk.source(other).name] if other else [])
     else:
         source = sources.find(result, corpus)
         desk = Desk(sources, source.collection)
-    names = [source.name] + ([desk.source(other).name] if other else [])
+        names = [source.name] + ([desk.source(other).name] if other else [])
     if len(set(names)) < len(names):
         raise ArtifactError(other, f"is {names[0]} itself", f"choose another of {', '.join(desk.methods)}")
     return desk, names
+
+
+def open_retriever(sources: Sources, folder: Path, corpus: str) -> tuple[Desk, str]:
+    """Open what `zerodr adapt` chose, over its own documents or those of a folder; return the name of the method.
+
+    Raises:
+        CollectionError: `corpus` is no folder.
+    """
+    facts, index = read_retriever(folder), folder / INDEX
+    if corpus:
+        home = Path(corpus).expanduser()
+        if not home.is_dir():
+            raise CollectionError(corpus, "is no folder of documents", "leave --corpus out: the retriever has its own")
+        index = index_of_folder(folder, home)
+    elif notice := stale(index):
+        log.warning("%s: %s", facts.collection, notice)
+    methods = of_retriever(folder, index).values()
+    light = [] if facts.named(LEXICAL) else [Source("bm25", "", LEXICAL, (), {"language": facts.language})]
+    collection = next(iter(methods)).collection
+    others = [replace(source, collection=collection) for source in light]
+    name = Path(corpus).name if corpus else facts.collection
+    return Desk(sources, collection, *methods, *others, alone=name), facts.method
+
+
+def stale(index: Path) -> str:
+    """Say how the files that an index was made of differ from those that are there; empty: they do not.
+
+    Raises:
+        ArtifactError: there is no index.
+    """
+    recorded = read_index(index)["files"]
+    folders = {Path(path).parent for path in recorded if Path(path).parent.is_dir()}
+    there = {path for folder in folders for path in find_files(folder).get("corpus", ())} if recorded else set()
+    changed = sorted(path for path in recorded if not Path(path).exists() or file_digest(Path(path)) != recorded[path])
+    if not (changed or there - set(recorded)) or not folders:
+        return ""
+    names = ", ".join([*changed, *sorted(there - set(recorded))][:NAMED])
+    return f"{names} changed since the index was made, and hits are of the old documents: give zerodr adapt again"
+
+
+def index_of_folder(model: Path, corpus: Path) -> Path:
+    """Make an index of a folder's documents for a retriever, unless that was done; return it.
+
+    Raises:
+        CollectionError: the folder holds no documents that can be read.
+    """
+    facts, home = read_retriever(model), home_of(model, corpus)
+    if (home / ABOUT).exists():
+        return home
+    for name in facts.named(DENSE):
+        target = home / VECTORS_OF / name / "00000.npy"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _embed(model if name == facts.encoder else model / INDEX / MODELS / name, home, target)
+    for name in facts.named(LEXICAL):
+        settings = SearchSettings.model_validate(facts.ways[name].params)
+        target = home / BM25 / name
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        kept = settings.model_dump(include=set(TermIndexSettings.model_fields))
+        build_index(home, target, home, TermIndexSettings(**kept))
+    write_json(home / ABOUT, {"documents": corpus_size(home), "files": {}})
+    return home
 
 
 def print_answer(answer: dict[str, Any]) -> None:
@@ -82,6 +168,21 @@ def print_answer(answer: dict[str, Any]) -> None:
     for column in answer["columns"]:
         if column["notice"]:
             console.print(f"{escape(column['method'])}: {escape(column['notice'])}")
+
+
+def print_json(answer: dict[str, Any], documents: Documents) -> None:
+    """Print an answer of `Desk.answer` as JSON, with whole texts."""
+    columns = []
+    for column in answer["columns"]:
+        names = [row["id"] for row in column["documents"]]
+        texts = zip(column["documents"], documents.texts(names), strict=True)
+        rows = [
+            {"rank": row["rank"], "id": row["id"], "score": row["score"], "title": title, "text": text}
+            for row, (title, text) in texts
+        ]
+        columns.append({"method": column["method"], "notice": column["notice"], "documents": rows})
+    value = {"query": answer["query"]["text"], "columns": columns}
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=1) + "\n")
 
 
 def _cell(row: dict[str, Any], depth: int) -> str:
@@ -113,22 +214,34 @@ def source_of_folder(model: Path, corpus: Path) -> tuple[Source, str]:
     """
     if not is_model(model):
         raise ModelError(model, f"holds no {CONTRACT}", "name an exported folder")
-    files = find_files(corpus)
-    if "corpus" not in files:
-        unread = not_read(corpus)
-        problem = f"holds no corpus.{SHORT}{f'; {unread}' if unread else ''}"
-        raise CollectionError(corpus, problem, "name a folder with documents")
-    weights = sorted(path for path in model.rglob("*") if path.suffix in (".safetensors", ".json"))
-    digests = {str(path): file_digest(path) for path in [*map(Path, files["corpus"]), *weights]}
-    home = VECTORS / object_digest([*digests.values()])[:16] / corpus.resolve().name.lower()
-    if not (home / "corpus.parquet").exists():
-        _normalize(corpus, files, home)
+    files, home = find_files(corpus), home_of(model, corpus)
     vectors = home / "corpus.npy"
     if not vectors.exists():
         _embed(model, home, vectors)
     inputs = {"model": [str(model / "manifest.json")]}
     language = guess_language(UserFolder(str(corpus), files))
     return Source(model.name, str(home / "manifest.json"), DENSE, (str(vectors),), {}, PLAIN, inputs), language
+
+
+def home_of(model: Path, corpus: Path) -> Path:
+    """Return the folder that keeps what a model makes of a folder's documents, which are normalised there.
+
+    Raises:
+        CollectionError: the folder holds no documents that can be read.
+    """
+    files = find_files(corpus)
+    if "corpus" not in files:
+        unread = not_read(corpus)
+        problem = f"holds no corpus.{SHORT}{f'; {unread}' if unread else ''}"
+        raise CollectionError(corpus, problem, "name a folder with documents")
+    every = (path for path in model.rglob("*") if path.suffix in (".safetensors", ".json"))
+    weights = sorted(path for path in every if INDEX not in path.relative_to(model).parts)
+    digests = {str(path): file_digest(path) for path in [*map(Path, files["corpus"]), *weights]}
+    name = re.sub(r"[^a-z0-9]+", "-", corpus.resolve().name.lower()).strip("-") or "documents"
+    home = VECTORS / object_digest([*digests.values()])[:16] / name
+    if not (home / "corpus.parquet").exists():
+        _normalize(corpus, files, home)
+    return home
 
 
 def _normalize(corpus: Path, files: dict[str, tuple[str, ...]], home: Path) -> None:
@@ -150,19 +263,10 @@ def _embed(model: Path, home: Path, target: Path) -> None:
     for start in range(0, size, WINDOW):
         stop = min(start + WINDOW, size)
         texts = [text for _, text in document_texts(home, start, stop, TITLE_JOIN)]
-        vectors[start:stop] = _encode(encoder, texts)
+        vectors[start:stop] = encode_documents(encoder, texts, {"batch_tokens": BATCH_TOKENS})
         progress.add(stop - start)
     progress.finish()
     making = target.with_name(f".{target.name}")
     with open(making, "wb") as stream:
         np.save(stream, vectors)
     making.replace(target)
-
-
-def _encode(encoder: Encoder, texts: list[str]) -> np.ndarray:
-    contract = encoder.contract
-    tokens = encoder.tokenize(texts, contract.prefix("document"), contract.tokens("document"))
-    vectors = np.empty((len(texts), encoder.dimension), np.float32)
-    for rows in plan_batches(tokens.lengths, BATCH_TOKENS):
-        vectors[rows] = encoder.encode_batch([tokens[row] for row in rows])
-    return vectors

@@ -30,7 +30,7 @@ from zerodr.operations.estimate.jobs import Job, planned_jobs
 from zerodr.operations.estimate.networks import known_network
 from zerodr.operations.estimate.sizes import sizes_of
 from zerodr.plan import Plan, paths
-from zerodr.plan.adaptation import is_adapted
+from zerodr.plan.adaptation import is_adapted, whole_vectors
 from zerodr.plan.lines import SCOPE
 from zerodr.plan.memory import FLOAT_BYTES, Network
 
@@ -246,10 +246,11 @@ def named(method: str, plan: Plan) -> list[str]:
 
 
 def measures(plan: Plan, method: str, name: str) -> list[str]:
-    """Files by which a candidate is compared."""
+    """Files by which a candidate is compared, and its vectors of the whole documents."""
     rows = [row.name for row in plan.bench.collections.values() if row.name in (name, name + ENDING)]
     protocol = plan.config.protocol
     ranked = [paths.run(method, row, protocol) for row in rows]
+    ranked += whole_vectors(plan, method, name)
     return [*ranked, *(paths.per_query(method, row, protocol) for row in rows)]
 
 

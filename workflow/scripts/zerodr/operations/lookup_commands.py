@@ -29,12 +29,17 @@ def search(
     other: With = "",
     count: Annotated[int, typer.Option("-k", min=1, max=100, help="Documents to print.")] = 10,
     corpus: Corpus = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON with whole texts.")] = False,
 ) -> None:
     """Search a collection by a method that indexed or embedded it, side by side with another one."""
-    from zerodr.lookup.terminal import print_answer
+    from zerodr.lookup.terminal import print_answer, print_json
 
     desk, names = _open(result, other, corpus)
-    print_answer(desk.answer(query, names, count))
+    answer = desk.answer(query, names, count)
+    if as_json:
+        print_json(answer, desk.documents)
+    else:
+        print_answer(answer)
 
 
 @app.command()

@@ -1,19 +1,20 @@
 """Plan workflow/rules/adaptation.smk: known items of a folder, candidates compared on it, the best one exported."""
 
 import shlex
+from types import SimpleNamespace
 from typing import Any
 
 from zerodr.config.counterparts import renamed
 from zerodr.config.load import load_bench
-from zerodr.config.methods import FeedbackMethod, FeedbackSettings, FusionMethod, LexicalMethod, TrainedMethod
+from zerodr.config.methods import FeedbackMethod, FusionMethod, LexicalMethod, LexicalSettings, TrainedMethod
 from zerodr.config.registry import Collection
 from zerodr.config.user_folders import ADAPTING, ENDING, SPLIT
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
-from zerodr.plan.dense import embedded_by
+from zerodr.plan.dense import embedded_by, embedding, embeddings_for
 from zerodr.plan.lines import SCOPE, Link
 from zerodr.plan.plan import Plan
-from zerodr.plan.registry import Files, Params, inputs, params
+from zerodr.plan.registry import PARAMS, Files, Params, inputs, params
 from zerodr.plan.reporting import remark_of
 
 
@@ -135,19 +136,15 @@ def model_link(plan: Plan, name: str, collection: str) -> tuple[str, str]:
 
 
 def encoders(plan: Plan) -> list[str]:
-    """Dense methods that candidates search with, each once."""
-    return list(dict.fromkeys(name for one in candidates(plan) if (name := encoder_of(plan, one))))
+    """Models that candidates search with, and those of methods that they are made of, each once."""
+    members = (member for one in candidates(plan) for member in _members(plan, one))
+    return list(dict.fromkeys(name for member in members if (name := encoder_of(plan, member))))
 
 
 def learned_attentions(plan: Plan) -> list[str]:
     """Methods among the candidates, and what these are made of, whose attention to documents is learned."""
-    named = dict.fromkeys(one for name in candidates(plan) for one in (name, *_runs(plan, name)))
+    named = dict.fromkeys(one for name in candidates(plan) for one in _members(plan, name))
     return [name for name in named if _learns_attention(plan, name)]
-
-
-def _runs(plan: Plan, name: str) -> list[str]:
-    method = plan.method(name)
-    return list(method.settings.runs) if isinstance(method, FusionMethod) else []
 
 
 def _learns_attention(plan: Plan, name: str) -> bool:
@@ -155,68 +152,89 @@ def _learns_attention(plan: Plan, name: str) -> bool:
     return isinstance(method, FeedbackMethod) and method.settings.attention is not None
 
 
+def whole_vectors(plan: Plan, name: str, collection: str) -> list[str]:
+    """Embeddings of all shards of a folder's whole documents that a candidate searches; none for words alone."""
+    encoder, protocol = encoder_of(plan, name), plan.config.protocol
+    shards = plan.shard_names("corpus", collection) if encoder else []
+    return [embeddings_for(plan, encoder, collection, shard, protocol) for shard in shards]
+
+
+def _parts(plan: Plan, name: str) -> list[str]:
+    """Methods whose rankings a method joins or reads: those of a fusion; the bi-encoder and the memory of feedback."""
+    method = plan.method(name)
+    if isinstance(method, FusionMethod):
+        return list(method.settings.runs)
+    return [method.settings.model, method.settings.memory] if isinstance(method, FeedbackMethod) else []
+
+
+def _members(plan: Plan, name: str) -> list[str]:
+    """List a method and all that it is made of, each once."""
+    return list(dict.fromkeys([name, *(one for part in _parts(plan, name) for one in _members(plan, part))]))
+
+
+def _lexical(plan: Plan) -> dict[str, str]:
+    """Manifest names of the inverted indexes that candidates search, by method."""
+    members = dict.fromkeys(one for name in candidates(plan) for one in _members(plan, name))
+    found = {name: plan.method(name).settings for name in members}
+    return {name: f"{s.backend}-{s.fields}" for name, s in found.items() if isinstance(s, LexicalSettings)}
+
+
 @inputs("export_adapted")
 def _export_inputs(plan: Plan, wc: Any) -> Files:
+    """Return the answer, and of each candidate its model and what it searches in the whole, unshortened documents."""
     models = [model_link(plan, name, wc.collection)[0] for name in encoders(plan)]
-    learned = {"attentions": [paths.learned_attention(name) for name in learned_attentions(plan)]}
-    files: Files = {"answer": paths.adapted_answer(wc.collection), "models": models}
-    return files | (learned if learned["attentions"] else {})
+    vectors = [path for name in encoders(plan) for path in whole_vectors(plan, name, wc.collection)]
+    indexes = [paths.bm25_index(index, wc.collection) for index in _lexical(plan).values()]
+    learned = [paths.learned_attention(name) for name in learned_attentions(plan)]
+    optional = {"models": models, "vectors": list(dict.fromkeys(vectors)), "indexes": list(dict.fromkeys(indexes))}
+    optional |= {"attentions": learned}
+    files: Files = {"answer": paths.adapted_answer(wc.collection), "collection": paths.collection(wc.collection)}
+    return files | {name: listed for name, listed in optional.items() if listed}
 
 
 @params("export_adapted")
 def _export_params(plan: Plan, wc: Any) -> Params:
     """Facts of every candidate, so that the one that the answer names can be exported with its card."""
     row = plan.collection(wc.collection)
+    whole = [tuple(whole_vectors(plan, name, wc.collection)) for name in encoders(plan)]
+    different, lexical = list(dict.fromkeys(whole)), _lexical(plan)
     return {
         "collection": wc.collection,
         "language": row.language,
         "title_join": plan.title_join(row.name, plan.config.protocol),
         "encoders": encoders(plan),
+        "vectors": [different.index(one) for one in whole],
+        "indexes": {name: list(dict.fromkeys(lexical.values())).index(index) for name, index in lexical.items()},
         **({"attentions": learned} if (learned := learned_attentions(plan)) else {}),
         "methods": [_exported(plan, name, wc.collection) for name in candidates(plan)],
     }
 
 
 def _exported(plan: Plan, name: str, collection: str) -> Params:
-    """How a candidate searches: its encoder, the settings of its words and of their fusion."""
-    method, encoder = plan.method(name), encoder_of(plan, name)
-    members = _members(plan, name)
-    searches = {one: _written(plan, one) for one in members if not encoder_of(plan, one)}
-    fusion = _written(plan, name) if isinstance(method, FusionMethod) else {}
-    reads = [one for one in (name, *_runs(plan, name)) if isinstance(plan.method(one), FeedbackMethod)]
-    feedback = {one: {**_written(plan, one), "memory": _memory(plan, one)} for one in reads}
+    """How a candidate searches: its encoder, and settings of all methods that it is made of."""
+    encoder, members = encoder_of(plan, name), _members(plan, name)
     trained = isinstance(plan.method(encoder), TrainedMethod) if encoder else False
     learned = [plan.chains.source_of(encoder)] if trained and not _learns_from_documents_alone(plan, encoder) else []
-    learned += [plan.source] if any(_learns_attention(plan, one) for one in reads) else []
+    learned += [plan.source] if any(_learns_attention(plan, one) for one in members) else []
     return facts_of(plan, name) | {
         "encoder": encoder,
         "scope": model_link(plan, encoder, collection)[1] if encoder else SCOPE,
-        "searches": searches,
-        "fusion": fusion,
-        "feedback": feedback,
+        "ways": {one: _way(plan, one, collection) for one in members},
         "licences": {one: plan.collection(one).licence for one in learned},
         "published_share": _share(plan, encoder) if trained else None,
     }
 
 
-def _members(plan: Plan, name: str) -> list[str]:
-    """Methods that a candidate is made of, down to those that rank by themselves, each once."""
-    method = plan.method(name)
-    if isinstance(method, FusionMethod):
-        return list(dict.fromkeys(member for run in method.settings.runs for member in (run, *_members(plan, run))))
-    if isinstance(method, FeedbackMethod):
-        return _members(plan, method.settings.memory)
-    return [name]
+RANKED_BY = {"fusion": "fuse_runs", "feedback": "augment_queries", "lexical": "search_bm25"}
 
 
-def _written(plan: Plan, name: str) -> Params:
-    return plan.method(name).settings.model_dump(mode="json", exclude_none=True)
-
-
-def _memory(plan: Plan, name: str) -> Params:
-    """Name and settings of the method that finds what feedback reads."""
-    memory = plan.bench.settings(name, FeedbackSettings).memory
-    return {"name": memory} | _written(plan, memory)
+def _way(plan: Plan, name: str, collection: str) -> Params:
+    """How a method searches: its kind, the methods that it joins or reads, the params of the rule that ranks."""
+    kind, protocol = plan.method(name).kind, plan.config.protocol
+    wildcards = SimpleNamespace(model=name, collection=collection, protocol=protocol)
+    if kind not in RANKED_BY:
+        return {"kind": "dense", "parts": [], "params": embedding(plan, name, collection, protocol)}
+    return {"kind": kind, "parts": _parts(plan, name), "params": PARAMS[RANKED_BY[kind]](plan, wildcards)}
 
 
 def _learns_from_documents_alone(plan: Plan, name: str) -> bool:

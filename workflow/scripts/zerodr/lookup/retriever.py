@@ -1,0 +1,306 @@
+"""Search with what `zerodr adapt` chose, from any Python program: `Retriever.load(folder).search(["..."], k=10)`.
+
+The folder holds model, index and texts. Rankings are those of the bench.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from zerodr.artifacts.manifest import LISTING, MANIFEST
+from zerodr.artifacts.record import record_path, write_json
+from zerodr.collections.access import CORPUS_SCHEMA, ROW_GROUP
+from zerodr.encoders.folder import retriever as folders
+from zerodr.encoders.folder.retriever import DENSE, INDEX, LEXICAL, RetrieverFacts
+from zerodr.encoders.inference.encoder import Encoder, encode_batches, load_encoder
+from zerodr.errors import ArtifactError, CollectionError, ConfigError
+from zerodr.lexical.folder import ABOUT, IndexedDocument, read_about, read_ids, write_ids
+from zerodr.lexical.index import main_field
+from zerodr.lexical.light import LightIndex, count_terms, join_postings, write_postings
+from zerodr.lexical.search import SearchSettings
+from zerodr.lookup.documents import Documents
+from zerodr.lookup.searchers import THREADS, CorpusVectors, Held, LexicalSearcher, Opened, Queries, QuerySearcher
+from zerodr.lookup.sources import Source, of_retriever
+from zerodr.retrieval.batching import plan_batches
+from zerodr.retrieval.vectors import Vectors
+
+Document = Mapping[str, str | None]
+
+
+class Hit(NamedTuple):
+    """A document that was found."""
+
+    id: str
+    score: float
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Words:
+    """An inverted index with the ids of its documents."""
+
+    ids: pa.Array
+    index: LightIndex
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """All that is searched at one time; a change makes new ones, so that a search that has begun is not disturbed.
+
+    Attributes:
+        ids: of the documents, in the order of the vectors.
+        held: vectors and indexes.
+        words: the indexes that can be changed, by method.
+        added: titles and texts of documents that came after the index, by id.
+        searcher: of the chosen method.
+    """
+
+    ids: pa.Array
+    held: Held
+    words: dict[str, Words]
+    searcher: QuerySearcher
+    added: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+
+class Retriever:
+    """A chosen retriever: BM25, a model, feedback or a fusion. Threads may share one."""
+
+    def __init__(self, folder: Path, index: Path | None = None) -> None:
+        self.folder, self.index = folder, index or folder / INDEX
+        self.facts: RetrieverFacts = folders.read_retriever(folder)
+        folders.read_index(self.index)
+        self._sources = of_retriever(folder, self.index)
+        self._models: dict[str, Queries] = {}
+        self._encoders: dict[str, Encoder] = {}
+        self._texts, self._changes = Documents(self.index), Lock()
+        self._now = self._open()
+
+    @classmethod
+    def load(cls, folder: str | Path, index: str | Path | None = None) -> Retriever:
+        """Load a folder that `zerodr adapt` or `save` wrote.
+
+        Args:
+            folder: such as `results/adapted/notes/model`.
+            index: another index for the same model; None: the folder's.
+
+        Raises:
+            ArtifactError: it is no such folder, or damaged.
+        """
+        return cls(Path(folder), None if index is None else Path(index))
+
+    def __len__(self) -> int:
+        """Count the documents."""
+        return len(self._now.ids)
+
+    def search(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
+        """Find the best `k` documents of each query, best first.
+
+        Raises:
+            ConfigError: one text in place of a list of them, or a `k` below 1.
+        """
+        if isinstance(queries, str):
+            raise ConfigError("queries", "is one text, expected a list of them", 'write search(["..."])')
+        if k < 1:
+            raise ConfigError(f"k={k}", "expected at least 1", "ask for a document")
+        now = self._now
+        return [self._hits(now, query, k) for query in queries]
+
+    def _hits(self, now: Holdings, query: str, k: int) -> list[Hit]:
+        found = now.searcher.search(query, k, {})
+        names, scores = found.ids[:k], found.scores[:k]
+        old = [name for name in names if name not in now.added]
+        texts = dict(zip(old, self._texts.texts(old), strict=True)) | now.added
+        return [Hit(name, score, *texts[name]) for name, score in zip(names, scores, strict=True)]
+
+    # ---- changes -----------------------------------------------------------------------------------------------
+    def add(self, documents: Iterable[Document]) -> int:
+        """Add documents, each with `id` (or `_id`), `text` and, if it has one, `title`; return how many there are now.
+
+        A document whose id is there replaces the old one. Files stay as they are until `save`.
+
+        Raises:
+            CollectionError: a document without an id or a text, or an id given twice.
+        """
+        new = _read(documents)
+        with self._changes:
+            return self._change(set(new), new)
+
+    def delete(self, ids: Iterable[str]) -> int:
+        """Remove documents; return how many are left.
+
+        Raises:
+            CollectionError: an id that is not there.
+        """
+        names = set(ids)
+        with self._changes:
+            missing = names - set(self._now.ids.to_pylist())
+            if missing:
+                raise CollectionError(self.facts.collection, f"holds no document {min(missing)!r}", "check the id")
+            return self._change(names, {})
+
+    def _change(self, gone: set[str], new: dict[str, tuple[str, str]]) -> int:
+        now = self._now
+        fixed = set(self.facts.named(LEXICAL)) - set(now.words)
+        if fixed:
+            step = "put the documents into the folder, and give zerodr adapt again"
+            raise ArtifactError(self.index, f"its index {min(fixed)} is Lucene's, which is not changed here", step)
+        stays = ~np.fromiter((name in gone for name in now.ids.to_pylist()), bool, len(now.ids))
+        ids = pa.concat_arrays([now.ids.filter(pa.array(stays)), pa.array(list(new), pa.string())])
+        if not len(ids):
+            raise CollectionError(self.facts.collection, "would hold no document", "leave one")
+        vectors = {name: self._vectors(name, ids, stays, new) for name in self.facts.named(DENSE)}
+        words = {name: self._words(name, gone, new) for name in now.words}
+        held = Held(vectors, {name: self._lexical(name, one) for name, one in words.items()})
+        added = {name: text for name, text in now.added.items() if name not in gone} | new
+        self._now = Holdings(ids, held, words, self._searcher(held), added)
+        return len(ids)
+
+    def _vectors(self, method: str, ids: pa.Array, stays: np.ndarray, new: dict[str, tuple[str, str]]) -> CorpusVectors:
+        old = np.concatenate([shard.array for shard in self._now.held.vectors[method].shards])[stays]
+        join = self._sources[method].params["title_join"]
+        texts = [title + join + text if title and join is not None else text for title, text in new.values()]
+        array = np.concatenate([old, self._encode(method, texts)]) if texts else old
+        return CorpusVectors(ids, [Vectors(np.ascontiguousarray(array, np.float32))])
+
+    def _encode(self, method: str, texts: list[str]) -> np.ndarray:
+        source = self._sources[method]
+        if method not in self._encoders:
+            model = Path(source.inputs["model"][0]).parent
+            self._encoders[method] = load_encoder(model, source.params["precision"], side="document")
+        return encode_documents(self._encoders[method], texts, source.params)
+
+    def _words(self, method: str, gone: set[str], new: dict[str, tuple[str, str]]) -> Words:
+        old, settings = self._now.words[method], self._settings(method)
+        documents = [IndexedDocument(name, *text) for name, text in new.items()]
+        filled = [document for document in documents if main_field(document, settings.fields).strip()]
+        counted = count_terms(old.index.analyze(document.flat()) for document in filled)
+        stays = [name not in gone for name in old.ids.to_pylist()] + [True] * len(filled)
+        ids = pa.concat_arrays([old.ids, pa.array([document.id for document in filled], pa.string())])
+        kept = np.flatnonzero(stays)
+        order = kept[pc.array_sort_indices(ids.take(pa.array(kept))).to_numpy()]
+        numbers = np.full(len(ids), -1, np.int64)
+        numbers[order] = np.arange(len(order))
+        postings = join_postings(old.index.postings, counted, numbers)
+        return Words(ids.take(pa.array(order)), LightIndex(postings, settings.k1, settings.b, old.index.analyze))
+
+    # ---- files -------------------------------------------------------------------------------------------------
+    def save(self, folder: str | Path) -> None:
+        """Write model, index and texts as they are now to a folder that is new, or that `save` wrote before.
+
+        Raises:
+            ArtifactError: something else is there, such as a folder of the DAG.
+        """
+        target, now = Path(folder), self._now
+        if target.exists() and (not folders.is_retriever(target) or (target / MANIFEST).exists()):
+            raise ArtifactError(target, "is there, and `save` did not write it", "name a new folder")
+        making = target.with_name(f".{target.name}.making")
+        shutil.rmtree(making, ignore_errors=True)
+        left_out = (INDEX, MANIFEST, LISTING, record_path(self.folder / MANIFEST).name)
+        shutil.copytree(self.folder, making, ignore=lambda home, _: left_out if home == str(self.folder) else ())
+        models = self.folder / INDEX / folders.MODELS
+        if models.exists():
+            shutil.copytree(models, making / INDEX / folders.MODELS)
+        self._write(making / INDEX, now)
+        if target.exists():
+            shutil.rmtree(target)
+        making.replace(target)
+
+    def _write(self, index: Path, now: Holdings) -> None:
+        index.mkdir(exist_ok=True)
+        names = now.ids.to_pylist()
+        with pq.ParquetWriter(index / folders.CORPUS, CORPUS_SCHEMA, compression="zstd") as writer:
+            for first in range(0, len(names), ROW_GROUP):
+                block = names[first : first + ROW_GROUP]
+                old = [name for name in block if name not in now.added]
+                texts = dict(zip(old, self._texts.texts(old), strict=True)) | now.added
+                rows = [block, [texts[name][0] for name in block], [texts[name][1] for name in block]]
+                writer.write_table(pa.table(rows, schema=CORPUS_SCHEMA))
+        for name, vectors in now.held.vectors.items():
+            home = index / folders.VECTORS / name
+            home.mkdir(parents=True)
+            for number, shard in enumerate(vectors.shards):
+                np.save(home / f"{number:05d}.npy", shard.array)
+        for name in self.facts.named(LEXICAL):
+            self._write_words(index / folders.BM25 / name, name, now.words.get(name))
+        write_json(index / folders.ABOUT, {"documents": len(names), "files": {}})
+
+    def _write_words(self, home: Path, method: str, words: Words | None) -> None:
+        source = self.index / folders.BM25 / method
+        if words is None:
+            shutil.copytree(source, home)
+            return
+        home.mkdir(parents=True)
+        write_ids(home, words.ids.to_pylist())
+        write_postings(home, words.index.postings)
+        blank = {"documents": len(words.ids), "blank_documents": len(self) - len(words.ids)}
+        text = json.dumps(read_about(source) | blank, indent=1, sort_keys=True)
+        (home / ABOUT).write_text(text + "\n", encoding="utf-8")
+
+    # ---- loading -----------------------------------------------------------------------------------------------
+    def _open(self) -> Holdings:
+        ids, vectors, lexical = self._texts.ids, dict[str, CorpusVectors](), dict[str, LexicalSearcher]()
+        words: dict[str, Words] = {}
+        for name in self.facts.named(DENSE):
+            vectors[name] = CorpusVectors.open(self._sources[name])
+        for name in self.facts.named(LEXICAL):
+            settings = self._settings(name)
+            if settings.backend != "bm25s":
+                lexical[name] = LexicalSearcher.open(self._sources[name])
+                continue
+            home = self.index / folders.BM25 / name
+            words[name] = Words(read_ids(home), LightIndex.load(home, settings.k1, settings.b))
+            lexical[name] = self._lexical(name, words[name])
+        held = Held(vectors, lexical)
+        return Holdings(ids, held, words, self._searcher(held))
+
+    def _lexical(self, method: str, words: Words) -> LexicalSearcher:
+        index, settings = words.index, self._settings(method)
+        return LexicalSearcher(lambda texts, depth: index.search_texts(texts, depth, THREADS), words.ids, settings)
+
+    def _settings(self, method: str) -> SearchSettings:
+        return SearchSettings.model_validate(self._sources[method].params)
+
+    def _searcher(self, held: Held) -> QuerySearcher:
+        chosen: Source = self._sources[self.facts.method]
+        return Opened(held, explains=False, models=self._models).searcher(chosen)
+
+
+BATCH_TOKENS = 4096
+
+
+def encode_documents(encoder: Encoder, texts: Sequence[str], params: Mapping[str, Any]) -> np.ndarray:
+    """Embed texts of documents, float32 [texts, dimension], as the DAG does under the same params."""
+    contract = encoder.contract
+    longest = min(params.get("document_tokens") or contract.tokens("document"), contract.max_tokens)
+    tokens = encoder.tokenize(texts, contract.prefix("document"), longest)
+    vectors = np.empty((len(texts), encoder.dimension), np.float32)
+    batches = plan_batches(tokens.lengths, params.get("batch_tokens") or BATCH_TOKENS)
+    for rows, encoded in encode_batches(encoder, tokens, batches, THREADS):
+        vectors[rows] = encoded
+    return vectors
+
+
+def _read(documents: Iterable[Document]) -> dict[str, tuple[str, str]]:
+    """Read documents as title and text by id."""
+    read: dict[str, tuple[str, str]] = {}
+    for number, document in enumerate(documents, 1):
+        name, text = document.get("id", document.get("_id")), document.get("text")
+        if not name or not isinstance(name, str) or not isinstance(text, str):
+            expected = "expected id and text, both texts"
+            raise CollectionError(f"document {number}", f"{expected}, found {dict(document)!r:.80}", "give both")
+        if name in read:
+            raise CollectionError(f"document {number}", f"has the id {name!r}, as another one", "give each once")
+        read[name] = document.get("title") or "", text
+    return read
