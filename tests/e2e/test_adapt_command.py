@@ -40,25 +40,25 @@ def adapt(bench: Path, *words: str) -> subprocess.CompletedProcess:
 
 
 def test_a_folder_becomes_an_answer_a_model_and_a_page(bench):
-    done = adapt(bench, "--budget", "10h")
+    done = adapt(bench, "--method", "adapt-query")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert "a proxy: up to 300 titles" in done.stdout and "a proxy: nobody judged them" in done.stdout
     home = bench / "results/adapted/notes"
     answer = json.loads((home / "answer/answer.json").read_text())
     assert set(answer["kinds"]) == {"titles", "sentences"} and answer["choice"] in done.stderr + json.dumps(answer)
     page, card = (home / "index.html").read_text(), (home / "model/README.md").read_text()
-    assert answer["sentences"][0].split(":")[0] in page and "A proxy" in card
+    assert answer["sentences"][0].split(":")[0] in page and answer["advice"] in done.stdout and "A proxy" in card
     assert json.loads((home / "model/retriever.json").read_text())["method"] == answer["choice"]
 
 
 def test_the_same_command_has_nothing_left_to_do_and_takes_grades(bench):
-    again = adapt(bench, "--budget", "10h")
+    again = adapt(bench, "--method", "adapt-query")
     assert again.returncode == 0 and "nothing is left to do" in again.stdout
     pairs = bench / "results/adapted/notes/to_judge.tsv"
     if not pairs.exists():
         pytest.skip("the comparison decided")
     header, first, *others = pairs.read_text().splitlines()
     pairs.write_text("\n".join([header, f"1{first}", *others]) + "\n")
-    graded = adapt(bench, "--budget", "10h")
+    graded = adapt(bench, "--method", "adapt-query")
     assert graded.returncode == 0 and "your grades in" in graded.stdout, graded.stdout + graded.stderr[-2000:]
     assert pairs.read_text().splitlines()[1].startswith("1\t")

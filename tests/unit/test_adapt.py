@@ -40,8 +40,13 @@ def notes(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(module, "gpus_here", lambda: 0)
     folder = tmp_path / "notes"
     folder.mkdir()
-    (folder / "corpus.jsonl").write_text('{"_id": "a", "text": "a text"}\n')
+    write_documents(folder, 400)
     return folder
+
+
+def write_documents(folder: Path, count: int) -> None:
+    rows = [{"_id": f"d{number}", "text": f"a text {number}"} for number in range(count)]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def plan_of(given: list[str] | dict[str, Any]) -> Plan:
@@ -60,7 +65,7 @@ def test_a_folder_without_judgements_gets_known_items(notes):
     told = {"byo": [str(notes)], "scale": "lab", "gpus": 0, "byo_language": "en", "held_out": 300}
     assert name == "notes" and values | told == values
     (notes / "qrels").mkdir()
-    (notes / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta\t1\n")
+    (notes / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td0\t1\n")
     assert "held_out" not in prepare(AdaptRequest(str(notes)), plan_of)[0]
     assert "held_out" in prepare(AdaptRequest(str(notes), proxies=True), plan_of)[0]
     assert "gpus" not in prepare(AdaptRequest(str(notes), profile="slurm"), plan_of)[0]
@@ -91,6 +96,21 @@ def test_candidates_fit_the_budget(notes, monkeypatch, budget, chosen):
     assert choice.seconds == pytest.approx(
         10 * len(chosen) + (500 if NEW[2] in chosen else 0) + (5000 if NEW[4] in chosen else 0)
     )
+
+
+def test_of_few_documents_nothing_is_trained_unless_asked(notes, monkeypatch):
+    monkeypatch.setattr(module, "planned_jobs", lambda *words: [])
+    monkeypatch.setattr(module, "costs", lambda *words: Costs([]))
+    write_documents(notes, 299)
+    for method, chosen in (("auto", [*OLD, *NEW[:2]]), ("adapt-query", [*OLD, *NEW[2:4]])):
+        request = AdaptRequest(str(notes), method, budget=1e9)
+        values, name = prepare(request, plan_of)
+        choice = choose(request, plan_of(values), "target", values, name)
+        assert choice.candidates == chosen
+        plan = plan_of(values | {"candidates": choice.candidates})
+        said = any("nothing is trained" in line for line in module.announce(plan, name, choice, request))
+        hints = json.loads(plan.settings("build_adapted_page")(SimpleNamespace(collection=name)))["settings"]["hints"]
+        assert said == (method == "auto") == any("too few to learn from" in hint for hint in hints)
 
 
 def test_a_second_call_keeps_its_candidates(notes, monkeypatch):

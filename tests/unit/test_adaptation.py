@@ -17,8 +17,10 @@ from hypothesis.strategies import characters, text
 from zerodr.artifacts.manifest import build_manifest
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.artifacts.trec import total_order, write_run
+from zerodr.config.params import Candidate
 from zerodr.errors import CollectionError
-from zerodr.evaluation.adaptation import ALL, Comparison, QueryKind, agreement, decide, sentences
+from zerodr.evaluation.adaptation import ALL, Answer, Comparison, QueryKind, agreement, decide, sentences
+from zerodr.evaluation.advice import advice
 from zerodr.evaluation.grades import id_cell, id_of_cell, offer, read_grades, read_rows
 from zerodr.evaluation.judge_adaptation import pairs_to_judge, write_pairs
 
@@ -303,10 +305,31 @@ def test_the_stage_decides_and_asks(judged):
     asked = (folder / "to_judge.tsv").read_text().splitlines()
     assert asked[0].split("\t")[0] == "grade" and asked[1].startswith("\tquery:titles-d3\t")
     examples = json.loads((folder / "examples.json").read_text())
-    assert [one["query"] for one in examples["queries"]] == ["query 3"]
-    assert examples["queries"][0]["left"]["rank"] == 1 and examples["queries"][0]["document"].startswith(
-        "Title 3. text"
+    assert (examples["left"], examples["right"]) == ("start", "words"), "what to use against what it replaces"
+    assert {(one["left"]["rank"], one["right"]["rank"]) for one in examples["queries"]} == {(3, 6)}
+    assert answer["first"] == {"words": 0, "start": 0, "new": pytest.approx(1 / 12)}
+    assert answer["advice"] == (
+        "Use Start: of 100 searches, 0 have the right document first, as many as with Words alone."
     )
+
+
+@pytest.mark.parametrize(
+    ("choice", "shares", "words"),
+    [
+        ("both", (0.71, 0.64), "7 more have the right document first than with MiniLM alone (71 against 64)"),
+        ("both", (0.65, 0.64), "1 more has the right document first than with MiniLM alone (65 against 64)"),
+        ("both", (0.62, 0.64), "2 fewer have the right document first than with MiniLM alone (62 against 64)"),
+        ("start", (0.7, 0.6), "28 more have the right document first than with BM25 alone (60 against 32)"),
+    ],
+)
+def test_the_advice_counts_searches(choice, shares, words):
+    labels = {"words": ("BM25 (flat, bm25s)", "lexical"), "start": ("MiniLM", "encoder")}
+    labels["both"] = ("BM25 (bm25s) + MiniLM (z-scores)", "fusion")
+    facts = {"adapted": False, "description": "", "remark": ""}
+    methods = [Candidate(name=name, label=label, kind=kind, **facts) for name, (label, kind) in labels.items()]
+    first = {"words": 0.32, "start": shares[1], "both": shares[0]}
+    said = advice(Answer("keep", choice), methods, first)
+    assert said == f"Use {'BM25 + MiniLM' if choice == 'both' else 'MiniLM'}: of 100 searches, {words}."
 
 
 def test_grades_of_a_person_count(judged, tmp_path):
@@ -342,10 +365,12 @@ def test_the_page_escapes_texts_and_says_proxy(judged):
     inputs = {"answer": str(home / "manifest.json"), "model": str(model / "manifest.json")}
     settings = {"collection": "notes", "label": "My <notes>", "command": "zerodr adapt path/notes"}
     page = Path("results/adapted/notes/index.html")
-    shown = settings | {"methods": params["methods"]}
+    shown = settings | {"methods": params["methods"], "hints": ["Beware <of> this."]}
     run_spec(StageSpec("build_adapted_page", 1, {}, inputs, {"page": str(page)}, shown))
     text = page.read_text()
     assert "My &lt;notes&gt;" in text and "<notes>" not in text and "&amp; &lt;more&gt;" in text
     assert "titles (proxy)" in text and "to_judge.tsv" in text and "zerodr adapt path/notes" in text
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", "") and "https://" not in text
     assert "judge_adaptation" in text and "not measured" in text
+    for words in ("Use Start: of 100", "Beware &lt;of&gt;", "from zerodr import Retriever", "right document is"):
+        assert words in text

@@ -23,7 +23,7 @@ IMPORTED = "results/models/tiny/shared/imported/manifest.json"
 
 def candidate(name: str, encoder: str) -> dict:
     facts = {"name": name, "label": name, "kind": "encoder", "adapted": False, "description": "", "remark": ""}
-    ways = {name: {"kind": "dense" if encoder else "lexical", "parts": [], "params": {}}}
+    ways = {name: {"kind": "dense" if encoder else "lexical", "members": [], "params": {}}}
     facts |= {"ways": ways, "licences": {}, "published_share": None}
     return facts | {"encoder": encoder, "scope": "shared"}
 

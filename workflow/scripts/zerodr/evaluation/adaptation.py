@@ -37,12 +37,14 @@ class QueryKind:
         proxy: the queries were made from the documents, and their document is known.
         values: a measure by query (rows) and method (columns).
         decides: it counts in the mean of all kinds.
+        first: whether the first document is a right one, by query and method; None: not known.
     """
 
     name: str
     proxy: bool
     values: pd.DataFrame
     decides: bool = True
+    first: pd.DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class Comparison:
         self.deciding = [kind for kind in self.kinds if kind.decides]
         self.tail = (1 - LEVEL) / max(1, len(self.methods) - 1) / 2
         self._means = {kind.name: kind.values.mean().to_numpy() for kind in kinds}
-        weights = {kind.name: _weight(kind) for kind in self.deciding}
+        weights = {kind.name: weight_of(kind) for kind in self.deciding}
         self._means[ALL] = np.average([self._means[name] for name in weights], axis=0, weights=list(weights.values()))
         self._drawn = {kind.name: _typical([kind], [1.0], seed) for kind in kinds}
         shares = [weights[kind.name] / len(kind.values) for kind in self.deciding]
@@ -149,7 +151,7 @@ class Comparison:
         return Difference(left, right, *interval(ALL), kinds)
 
 
-def _weight(kind: QueryKind) -> float:
+def weight_of(kind: QueryKind) -> float:
     """Weight of a kind in the mean, by what its queries can tell."""
     return len(kind.values) / (len(kind.values) + HALF)
 

@@ -17,6 +17,7 @@ from zerodr.collections.access import read_qrels, read_texts, split_queries
 from zerodr.config.base import Settings, validate
 from zerodr.config.params import Candidate
 from zerodr.evaluation.adaptation import JUDGED, Comparison, QueryKind, agreement, decide, sentences
+from zerodr.evaluation.advice import advice, replaced, right_first
 from zerodr.evaluation.evaluate import read_measures
 from zerodr.evaluation.findings import WORDS, read_findings
 from zerodr.evaluation.grades import COLUMNS, id_cell, read_grades
@@ -75,10 +76,7 @@ def judge_adaptation(stage: Stage) -> None:
     answer = decide(comparison, adapted, alone)
     table = comparison.table()
     (folder / "comparison.tsv").write_text(tsv(table, digits="%.6f"), encoding="utf-8")
-    start = next((method.name for method in settings.methods if method.kind == "encoder"), names[0])
-    pair = (answer.choice, start)
-    if answer.choice == start and answer.compared:
-        pair = (answer.compared.left, start)
+    pair = answer.choice, replaced(answer.choice, settings.methods) or answer.choice
     row = next((row for row in settings.collections if not row.proxy), settings.collections[-1])
     shown = examples(kinds, pair, {name: runs[row.name, name] for name in pair}, homes[row.name], row)
     write_json(folder / "examples.json", {"left": pair[0], "right": pair[1], "queries": shown})
@@ -98,7 +96,9 @@ def judge_adaptation(stage: Stage) -> None:
             words.append(f"Kendall's tau of the candidates' orders by proxy and by judgements: {tau:.2f}.")
     words += [sentence for row in settings.collections if not row.proxy for sentence in _findings(row, homes, runs)]
     sizes = {kind.name: len(kind.values) for kind in kinds if kind.decides}
-    write_json(folder / "answer.json", answer.plain() | {"kinds": sizes, "sentences": words})
+    first = right_first(kinds)
+    plain = {"kinds": sizes, "sentences": words, "first": first, "advice": advice(answer, settings.methods, first)}
+    write_json(folder / "answer.json", answer.plain() | plain)
     for line in table.itertuples():
         stage.metric(f"{line.kind}_{line.method.replace('@', '.')}", line.value)
     stage.note(answer=answer.plain())
@@ -145,10 +145,24 @@ def read_kinds(
         }
     values = pd.DataFrame(columns)[names]
     decides = row.proxy == all(other.proxy for other in settings.collections)
+    both = pd.concat([frame for frame in (grades, read_qrels(home, row.split)) if frame is not None])
+    first = right_at_first({name: runs[row.name, name] for name in names}, both, values.index)
     if not row.proxy:
-        return [QueryKind(row.split, False, values, decides)]
+        return [QueryKind(row.split, False, values, decides, first)]
     kinds = pd.Series(values.index).str.partition("-")[0].to_numpy()
-    return [QueryKind(str(kind), True, values[kinds == kind], decides) for kind in dict.fromkeys(kinds)]
+    return [
+        QueryKind(str(kind), True, values[kinds == kind], decides, first[kinds == kind])
+        for kind in dict.fromkeys(kinds)
+    ]
+
+
+def right_at_first(runs: dict[str, pd.DataFrame], grades: pd.DataFrame, queries: pd.Index) -> pd.DataFrame:
+    """Tell by query and method whether the first document of a run is right; of a pair's grades the first counts."""
+    known = grades.drop_duplicates(["query", "document"])
+    right = pd.MultiIndex.from_frame(known.loc[known["grade"] > 0, ["query", "document"]])
+    tops = {name: run.drop_duplicates("query")[["query", "document"]] for name, run in runs.items()}
+    hits = {name: set(top["query"][pd.MultiIndex.from_frame(top).isin(right)]) for name, top in tops.items()}
+    return pd.DataFrame({name: queries.isin(hits[name]) for name in runs}, index=queries)
 
 
 def measured(run: pd.DataFrame, home: Path, split: str, grades: pd.DataFrame) -> pd.Series:
@@ -170,7 +184,8 @@ def judged_queries(asked: dict[str, pd.DataFrame], grades: pd.DataFrame | None, 
     values = {
         name: measure(judge(run, grades, queries), [JUDGED_METRIC])[JUDGED_METRIC] for name, run in chosen.items()
     }
-    return [QueryKind(JUDGED, False, pd.DataFrame(values))]
+    frame = pd.DataFrame(values)
+    return [QueryKind(JUDGED, False, frame, first=right_at_first(chosen, grades, frame.index))]
 
 
 # ---- what a person should judge --------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ import pandas as pd
 from zerodr.collections.access import qrels_files, read_qrels, read_queries
 from zerodr.config.measures import label_of
 from zerodr.errors import ArtifactError, ConfigError, nearest
-from zerodr.evaluation.evaluate import read_measures
 from zerodr.lexical.analysis import analyze_cjk, analyze_english
 from zerodr.lookup.documents import Documents
 from zerodr.lookup.neighbours import Neighbours
@@ -186,6 +185,8 @@ class Desk:
         return {"metric": label_of(METRIC), "rows": rows, "queries": len(frame), "means": means}
 
     def _values(self, name: str) -> pd.Series:
+        from zerodr.evaluation.evaluate import read_measures  # brings SciPy
+
         source = self.source(name)
         if not source.per_query:
             step = "evaluate it: snakemake results/evaluation/METHOD/COLLECTION/PROTOCOL.summary.tsv"

@@ -100,7 +100,7 @@ def of_retriever(folder: Path, index: Path | None = None) -> dict[str, Source]:
 
     def source(name: str) -> Source:
         way = facts.ways[name]
-        halves = tuple(made.get(part) or source(part) for part in way.parts)
+        halves = tuple(made.get(member) or source(member) for member in way.members)
         if way.kind == FUSION:
             return Source(name, collection, FUSION, (), way.params, halves=halves)
         if way.kind == LEXICAL:

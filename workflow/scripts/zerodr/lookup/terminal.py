@@ -23,7 +23,6 @@ from zerodr.artifacts.digest import file_digest, object_digest
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import STATE, write_json
 from zerodr.collections.access import corpus_size
-from zerodr.collections.user_folders import guess_language, write_section
 from zerodr.config.registry import Collection
 from zerodr.config.user_folders import SHORT, UserFolder, find_files, not_read
 from zerodr.encoders.folder.contract import CONTRACT
@@ -215,6 +214,8 @@ def source_of_folder(model: Path, corpus: Path) -> tuple[Source, str]:
     if not is_model(model):
         raise ModelError(model, f"holds no {CONTRACT}", "name an exported folder")
     files, home = find_files(corpus), home_of(model, corpus)
+    from zerodr.collections.user_folders import guess_language
+
     vectors = home / "corpus.npy"
     if not vectors.exists():
         _embed(model, home, vectors)
@@ -245,6 +246,8 @@ def home_of(model: Path, corpus: Path) -> Path:
 
 
 def _normalize(corpus: Path, files: dict[str, tuple[str, ...]], home: Path) -> None:
+    from zerodr.collections.user_folders import write_section
+
     making = home.with_name(f".{home.name}.making")
     making.mkdir(parents=True, exist_ok=True)
     row = Collection(name=home.name, label=home.name, kind="own", format="folder", drop_missing=True)

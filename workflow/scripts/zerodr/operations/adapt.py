@@ -30,7 +30,7 @@ from zerodr.operations.estimate.jobs import Job, planned_jobs
 from zerodr.operations.estimate.networks import known_network
 from zerodr.operations.estimate.sizes import sizes_of
 from zerodr.plan import Plan, paths
-from zerodr.plan.adaptation import is_adapted, whole_vectors
+from zerodr.plan.adaptation import FEW, is_adapted, is_trained, whole_vectors
 from zerodr.plan.lines import SCOPE
 from zerodr.plan.memory import FLOAT_BYTES, Network
 
@@ -206,6 +206,9 @@ def choose(
         every = named(request.method, plan)
     new = [one for one in every if is_adapted(plan, one)]
     chosen = [one for one in every if one not in new]
+    few = request.method == "auto" and plan.collection(name).planned_documents < FEW
+    new = [one for one in new if not (few and is_trained(plan, one))]
+    every = [*chosen, *new]
     jobs = planned_jobs(target, values | {"candidates": every}, plan)
     estimates = costs(jobs, estimates_of(plan), START_S if "slurm" in request.profile else START_HERE_S)
     needs = {one: needed(jobs, measures(plan, one, name)) for one in every}
@@ -287,6 +290,10 @@ def announce(plan: Plan, name: str, choice: Candidates, request: AdaptRequest) -
     ]
     if row.language != ENGLISH and plan.config.start is None:
         lines.append(f"note        {USUAL} was trained on English, the texts are in {row.language}: {FOREIGN}")
+    if row.planned_documents < FEW and not any(is_trained(plan, one) for one in choice.candidates):
+        lines.append(
+            f"note        fewer than {FEW} documents: nothing is trained; --method adapt-query trains all the same"
+        )
     if choice.left_out:
         more = ", ".join(f"{one} (about {duration(seconds)} more)" for one, seconds in choice.left_out.items())
         lines.append(f"left out    {more}: give another --budget, the same one keeps these candidates")
@@ -330,7 +337,7 @@ def results(name: str) -> list[str]:
     """Report the answer of a finished run, and where everything is; offer the pairs to judge."""
     home = Path(paths.adapted_answer(name)).parent
     answer = json.loads((home / "answer.json").read_text(encoding="utf-8"))
-    lines = ["", *answer["sentences"], ""]
+    lines = ["", answer["advice"], *answer["sentences"], ""]
     lines.append(f"page        {paths.adapted_page(name)}")
     lines.append(f"model       {Path(paths.adapted_model(name)).parent} (card: README.md)")
     if (home / TO_JUDGE).exists():

@@ -4,7 +4,7 @@ import shlex
 from types import SimpleNamespace
 from typing import Any
 
-from zerodr.config.counterparts import renamed
+from zerodr.config.counterparts import USUAL, renamed
 from zerodr.config.load import load_bench
 from zerodr.config.methods import FeedbackMethod, FusionMethod, LexicalMethod, LexicalSettings, TrainedMethod
 from zerodr.config.registry import Collection
@@ -16,6 +16,8 @@ from zerodr.plan.lines import SCOPE, Link
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import PARAMS, Files, Params, inputs, params
 from zerodr.plan.reporting import remark_of
+
+FEW = 300  # documents below which nothing is trained
 
 
 # ---- what is compared on what ----------------------------------------------------------------------------------
@@ -37,6 +39,12 @@ def is_adapted(plan: Plan, name: str) -> bool:
     if isinstance(method, FusionMethod):
         return any(is_adapted(plan, run) for run in method.settings.runs)
     return isinstance(method, FeedbackMethod) or isinstance(method, TrainedMethod) and plan.chains.is_adapted(name)
+
+
+def is_trained(plan: Plan, name: str) -> bool:
+    """True when a method searches with a model that is trained here."""
+    encoder = encoder_of(plan, name)
+    return bool(encoder) and isinstance(plan.method(encoder), TrainedMethod)
 
 
 def _is_fusion(plan: Plan, name: str) -> bool:
@@ -159,7 +167,7 @@ def whole_vectors(plan: Plan, name: str, collection: str) -> list[str]:
     return [embeddings_for(plan, encoder, collection, shard, protocol) for shard in shards]
 
 
-def _parts(plan: Plan, name: str) -> list[str]:
+def _joined(plan: Plan, name: str) -> list[str]:
     """Methods whose rankings a method joins or reads: those of a fusion; the bi-encoder and the memory of feedback."""
     method = plan.method(name)
     if isinstance(method, FusionMethod):
@@ -169,7 +177,7 @@ def _parts(plan: Plan, name: str) -> list[str]:
 
 def _members(plan: Plan, name: str) -> list[str]:
     """List a method and all that it is made of, each once."""
-    return list(dict.fromkeys([name, *(one for part in _parts(plan, name) for one in _members(plan, part))]))
+    return list(dict.fromkeys([name, *(one for inner in _joined(plan, name) for one in _members(plan, inner))]))
 
 
 def _lexical(plan: Plan) -> dict[str, str]:
@@ -233,8 +241,8 @@ def _way(plan: Plan, name: str, collection: str) -> Params:
     kind, protocol = plan.method(name).kind, plan.config.protocol
     wildcards = SimpleNamespace(model=name, collection=collection, protocol=protocol)
     if kind not in RANKED_BY:
-        return {"kind": "dense", "parts": [], "params": embedding(plan, name, collection, protocol)}
-    return {"kind": kind, "parts": _parts(plan, name), "params": PARAMS[RANKED_BY[kind]](plan, wildcards)}
+        return {"kind": "dense", "members": [], "params": embedding(plan, name, collection, protocol)}
+    return {"kind": kind, "members": _joined(plan, name), "params": PARAMS[RANKED_BY[kind]](plan, wildcards)}
 
 
 def _learns_from_documents_alone(plan: Plan, name: str) -> bool:
@@ -271,7 +279,24 @@ def _page_params(plan: Plan, wc: Any) -> Params:
         "label": row.label,
         "command": _command(plan, row) if row.kind == "own" else paths.adapted_page(row.name),
         "methods": [facts_of(plan, name) for name in candidates(plan)],
+        "hints": _hints(plan, row),
     }
+
+
+def _hints(plan: Plan, row: Collection) -> list[str]:
+    """Say where the numbers may mislead, and why nothing was trained."""
+    hints, start = [], plan.config.start
+    if row.language != "en" and start is None:
+        hints.append(
+            f"{USUAL} learned from English, and these documents are in {row.language}. A model that reads it can be "
+            "far better: zerodr adapt FOLDER --start MODEL."
+        )
+    if row.planned_documents < FEW and not any(is_trained(plan, name) for name in candidates(plan)):
+        hints.append(
+            f"Nothing was trained: about {row.planned_documents:,} documents are too few to learn from, and to tell "
+            f"what was learned from chance. From {FEW} on zerodr trains; --method adapt-query does it now."
+        )
+    return hints
 
 
 def _command(plan: Plan, row: Collection) -> str:

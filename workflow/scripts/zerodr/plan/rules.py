@@ -147,14 +147,14 @@ VERSIONS = {
     "training.teaching.teacher:score_pairs": 2,
     "evaluation.compare:compare_runs": 2,
     "evaluation.evaluate:evaluate_run": 2,
-    "evaluation.judge_adaptation:judge_adaptation": 3,
+    "evaluation.judge_adaptation:judge_adaptation": 4,
     "reporting.table:build_table": 4,
     "reporting.figure:plot_table": 2,
     "reporting.items:build_item": 6,
     "reporting.item_tables:plot_item": 4,
     "reporting.items:build_paper": 2,
     "reporting.items:build_published": 3,
-    "pages.adapted:build_adapted_page": 4,
+    "pages.adapted:build_adapted_page": 5,
 }
 """Versions of functions' results, for all rules that run them; 1 where none is listed. Papers add theirs."""
 

@@ -34,12 +34,12 @@ class Way:
 
     Attributes:
         kind: FUSION, FEEDBACK, LEXICAL or DENSE.
-        parts: methods that a fusion joins; of feedback, the bi-encoder and the method that finds documents.
+        members: methods that a fusion joins; of feedback, the bi-encoder and the method that finds documents.
         params: of the rule of the DAG that ranks; of a dense method, of its embeddings.
     """
 
     kind: str
-    parts: list[str]
+    members: list[str]
     params: dict[str, Any]
 
 

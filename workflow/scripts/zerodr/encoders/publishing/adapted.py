@@ -172,7 +172,7 @@ def measured_text(
             f"({RETRIEVER} has the settings, {INDEX}/ what it searches)"
         )
     if reads := [name for name, way in ways.items() if way.kind == FEEDBACK]:
-        memories = ", ".join(dict.fromkeys(ways[name].parts[1] for name in reads))
+        memories = ", ".join(dict.fromkeys(ways[name].members[1] for name in reads))
         learned = any(name in settings.attentions for name in reads)
         how = f"by attention that was learned ({WEIGHTS})" if learned else "nothing was trained for it"
         lines.append(
