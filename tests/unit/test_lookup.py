@@ -168,6 +168,24 @@ def test_the_server_answers_json_and_refuses_other_hosts(desk):
     assert client.get("/../page.py").status_code == 404
 
 
+def test_programs_search_by_a_described_route(desk):
+    client = TestClient(make_app(desk, [DENSE, LEXICAL]), base_url="http://127.0.0.1")
+    answer = client.post("/search", json={"query": "apple pie", "k": 2}).json()
+    assert answer["method"] == DENSE and [hit["rank"] for hit in answer["hits"]] == [1, 2]
+    assert (answer["hits"][0]["title"], answer["hits"][0]["text"]) == DOCUMENTS["pie"], "the whole text"
+    words = client.post("/search", json={"query": "engine", "method": LEXICAL}).json()
+    assert [hit["id"] for hit in words["hits"]] == ["car"]
+    for wrong in ({"k": 1}, {"query": "x", "k": 0}, {"query": "x", "k": 1001}, {"query": "x", "method": "nope"}):
+        refused = client.post("/search", json=wrong)
+        assert refused.status_code == 400 and "Error: " in refused.json()["error"]
+    described = client.get("/openapi.json").json()
+    post = described["paths"]["/search"]["post"]
+    schema = post["responses"]["200"]["content"]["application/json"]["schema"]
+    assert set(schema["properties"]) == set(answer) and described["openapi"].startswith("3.1")
+    assert set(schema["properties"]["hits"]["items"]["properties"]) == set(answer["hits"][0])
+    assert "POST /search" in client.get("/docs").text
+
+
 def test_texts_of_documents_in_any_row_group(tmp_path, monkeypatch):
     import pyarrow.parquet as pq
 

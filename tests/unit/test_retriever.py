@@ -152,9 +152,9 @@ def search(*words: str) -> dict:
 
 def test_the_command_searches_whole_documents_by_the_chosen_method(choice, root):
     (column,) = search(f"exports/{choice}", "engine oil", "-k", "4")["columns"]
-    assert column["method"] == choice and len(column["documents"]) == 4
-    assert all((row["title"], row["text"]) == NOTES[row["id"]] for row in column["documents"])
-    names = [row["id"] for row in column["documents"]]
+    assert column["method"] == choice and len(column["hits"]) == 4
+    assert all((row["title"], row["text"]) == NOTES[row["id"]] for row in column["hits"])
+    names = [row["id"] for row in column["hits"]]
     assert names == [hit.id for hit in Retriever.load(f"exports/{choice}").search(["engine oil"], 4)[0]]
 
 
@@ -162,9 +162,9 @@ def test_other_documents_are_searched_by_the_same_method(root, monkeypatch, tmp_
     monkeypatch.chdir(root)
     write_corpus(tmp_path / "mails", {"1": ("", "An XK-20 pump."), "2": ("", "A car engine."), "3": ("", "Pumps.")})
     (column,) = search(f"exports/{FUSED}", "XK-20", "--corpus", str(tmp_path / "mails"))["columns"]
-    assert column["method"] == FUSED and column["documents"][0]["id"] == "1"
+    assert column["method"] == FUSED and column["hits"][0]["id"] == "1"
     words = search(f"exports/{FUSED}", "XK-20", "--corpus", str(tmp_path / "mails"), "--with", "bm25")["columns"][1]
-    assert [row["id"] for row in words["documents"]] == ["1"]
+    assert [row["id"] for row in words["hits"]] == ["1"]
 
 
 def test_a_changed_folder_is_said(root, monkeypatch, caplog):

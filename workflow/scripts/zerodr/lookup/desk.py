@@ -23,7 +23,7 @@ from zerodr.lookup.searchers import Opened, QuerySearcher, Ranked
 from zerodr.lookup.sources import LEXICAL, Source, Sources, list_memories
 
 DEPTH = 100  # ranks that are compared
-MOST = 100  # documents of an answer
+MOST, LARGEST_COUNT = 100, 1000  # documents of an answer on the page, and of one for programs
 METRIC = "ndcg_cut_10"
 ROWS = 5000  # queries in a list of differences
 CHARACTERS = 400
@@ -146,6 +146,26 @@ class Desk:
             columns.append(facts | {"documents": shown, "read": answer.read})
         query = {"id": key, "text": text, "judged": len(grades), "relevant": sum(g > 0 for g in grades.values())}
         return {"query": query, "columns": columns, "depth": DEPTH}
+
+    def hits(self, text: str, name: str = "", count: int = 10) -> dict[str, Any]:
+        """Answer a query by one method with whole texts, for programs.
+
+        Returns:
+            values for JSON: `query`, `method`, `notice` and `hits`, each with rank, id, score, title, text.
+
+        Raises:
+            ConfigError: a count out of range.
+        """
+        if not 1 <= count <= LARGEST_COUNT:
+            raise ConfigError("k", f"expected 1 to {LARGEST_COUNT}, found {count}", "choose another number")
+        source, text = self.source(name or next(iter(self.methods))), unicodedata.normalize("NFC", text)
+        answer = self.searcher(source.name).search(text, count, {})
+        found = zip(answer.ids, answer.scores, self.documents.texts(answer.ids), strict=True)
+        rows = [
+            {"rank": rank, "id": key, "score": score, "title": title, "text": body}
+            for rank, (key, score, (title, body)) in enumerate(found, 1)
+        ]
+        return {"query": text, "method": source.name, "notice": answer.notice, "hits": rows}
 
     def _timed(self, name: str, text: str, depth: int, options: dict[str, Any]) -> tuple[Ranked, float]:
         searcher = self.searcher(name)

@@ -1,4 +1,4 @@
-"""Serve the page of a collection on 127.0.0.1, and its answers as JSON.
+"""Serve the page of a collection on 127.0.0.1, and its answers as JSON; `/search` is for programs, see `/docs`.
 
 Only this machine can reach the server, and only under its own names, so that no other site's page can ask it.
 """
@@ -21,12 +21,13 @@ from starlette.routing import Route
 
 from zerodr.errors import ConfigError, MachineError, ZerodrError
 from zerodr.lookup.desk import Desk
+from zerodr.lookup.openapi import describe
 
 log = logging.getLogger("zerodr")
 HOST = "127.0.0.1"
 NAMES = [HOST, "localhost"]
 PAGE = Path(__file__).with_name("page")
-FILES = {"/": "page.html", "/page.css": "page.css", "/page.js": "page.js"}
+FILES = {"/": "page.html", "/docs": "docs.html", "/page.css": "page.css", "/page.js": "page.js"}
 POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:"
 HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 LARGEST_BODY = 1 << 20
@@ -57,6 +58,11 @@ class Api:
             "methods": methods,
             "chosen": self.chosen,
         }
+
+    def hits(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Answer `query` by `method`, by default the first chosen one: the first `k` documents with whole texts."""
+        method = _field(asked, "method", str, self.chosen[0])
+        return self.desk.hits(_field(asked, "query", str), method, _field(asked, "k", int, 10))
 
     def search(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Answer `query` by `methods`: the first `count` documents of each."""
@@ -109,7 +115,11 @@ def make_app(desk: Desk, chosen: list[str]) -> Starlette:
 
         return respond
 
-    routes = [Route(path, file(name)) for path, name in FILES.items()]
+    async def openapi(request: Request) -> Response:
+        return JSONResponse(describe(desk.name), headers=HEADERS)
+
+    routes = [Route("/search", route(api.hits), methods=["POST"]), Route("/openapi.json", openapi)]
+    routes += [Route(path, file(name)) for path, name in FILES.items()]
     routes += [Route(f"/api/{name}", route(answer), methods=["POST"]) for name, answer in answers.items()]
     return Starlette(routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=NAMES)])
 

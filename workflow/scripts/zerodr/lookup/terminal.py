@@ -44,7 +44,6 @@ from zerodr.lexical.index import build_index
 from zerodr.lexical.search import SearchSettings
 from zerodr.lineage.graph import Graph
 from zerodr.lookup.desk import Desk
-from zerodr.lookup.documents import Documents
 from zerodr.lookup.retriever import encode_documents
 from zerodr.lookup.sources import DENSE, LEXICAL, PLAIN, Source, Sources, of_retriever
 from zerodr.retrieval.embed import document_texts
@@ -169,19 +168,9 @@ def print_answer(answer: dict[str, Any]) -> None:
             console.print(f"{escape(column['method'])}: {escape(column['notice'])}")
 
 
-def print_json(answer: dict[str, Any], documents: Documents) -> None:
-    """Print an answer of `Desk.answer` as JSON, with whole texts."""
-    columns = []
-    for column in answer["columns"]:
-        names = [row["id"] for row in column["documents"]]
-        texts = zip(column["documents"], documents.texts(names), strict=True)
-        rows = [
-            {"rank": row["rank"], "id": row["id"], "score": row["score"], "title": title, "text": text}
-            for row, (title, text) in texts
-        ]
-        columns.append({"method": column["method"], "notice": column["notice"], "documents": rows})
-    value = {"query": answer["query"]["text"], "columns": columns}
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+def print_json(columns: list[dict[str, Any]]) -> None:
+    """Print what `Desk.hits` gives for each method."""
+    sys.stdout.write(json.dumps({"columns": columns}, ensure_ascii=False, indent=1) + "\n")
 
 
 def _cell(row: dict[str, Any], depth: int) -> str:

@@ -35,11 +35,10 @@ def search(
     from zerodr.lookup.terminal import print_answer, print_json
 
     desk, names = _open(result, other, corpus)
-    answer = desk.answer(query, names, count)
     if as_json:
-        print_json(answer, desk.documents)
+        print_json([desk.hits(query, name, count) for name in names])
     else:
-        print_answer(answer)
+        print_answer(desk.answer(query, names, count))
 
 
 @app.command()
@@ -49,7 +48,7 @@ def serve(
     corpus: Corpus = "",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port on 127.0.0.1.")] = 8000,
 ) -> None:
-    """Show a web page on 127.0.0.1 that queries methods side by side, until Ctrl-C."""
+    """Show a web page on 127.0.0.1 that queries methods side by side, and answer programs at /search, until Ctrl-C."""
     from zerodr.lookup.server import run_server
 
     run_server(*_open(result, other, corpus), port)
