@@ -234,7 +234,7 @@ class Retriever:
                 np.save(home / f"{number:05d}.npy", shard.array)
         for name in self.facts.named(LEXICAL):
             self._write_words(index / folders.BM25 / name, name, now.words.get(name))
-        write_json(index / folders.ABOUT, {"documents": len(names), "files": {}})
+        write_json(index / folders.ABOUT, {"documents": len(names), "folder": "", "files": {}})
 
     def _write_words(self, home: Path, method: str, words: Words | None) -> None:
         source = self.index / folders.BM25 / method

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shlex
 import shutil
 import sys
 from dataclasses import replace
@@ -94,7 +95,7 @@ def open_retriever(sources: Sources, folder: Path, corpus: str) -> tuple[Desk, s
     facts, index = read_retriever(folder), folder / INDEX
     if corpus:
         home = Path(corpus).expanduser()
-        if not home.is_dir():
+        if not home.exists():
             raise CollectionError(corpus, "is no folder of documents", "leave --corpus out: the retriever has its own")
         index = index_of_folder(folder, home)
     elif notice := stale(index):
@@ -113,14 +114,21 @@ def stale(index: Path) -> str:
     Raises:
         ArtifactError: there is no index.
     """
-    recorded = read_index(index)["files"]
-    folders = {Path(path).parent for path in recorded if Path(path).parent.is_dir()}
-    there = {path for folder in folders for path in find_files(folder).get("corpus", ())} if recorded else set()
-    changed = sorted(path for path in recorded if not Path(path).exists() or file_digest(Path(path)) != recorded[path])
-    if not (changed or there - set(recorded)) or not folders:
+    about = read_index(index)
+    recorded, folder = about["files"], about.get("folder")
+    if not folder or not Path(folder).exists():
         return ""
-    names = ", ".join([*changed, *sorted(there - set(recorded))][:NAMED])
-    return f"{names} changed since the index was made, and hits are of the old documents: give zerodr adapt again"
+    there = set(find_files(Path(folder)).get("corpus", ()))
+    changed = [path for path in sorted(there | set(recorded)) if _digest(path, there) != recorded.get(path)]
+    if not changed:
+        return ""
+    command = f"zerodr adapt {shlex.quote(folder)}"
+    names = f"{', '.join(changed[:NAMED])}{' and others' if len(changed) > NAMED else ''}"
+    return f"{names} changed since the index was made, and hits are of the old documents; give again: {command}"
+
+
+def _digest(path: str, there: set[str]) -> str | None:
+    return file_digest(Path(path)) if path in there else None
 
 
 def index_of_folder(model: Path, corpus: Path) -> Path:
@@ -143,7 +151,7 @@ def index_of_folder(model: Path, corpus: Path) -> Path:
         target.mkdir(parents=True)
         kept = settings.model_dump(include=set(TermIndexSettings.model_fields))
         build_index(home, target, home, TermIndexSettings(**kept))
-    write_json(home / ABOUT, {"documents": corpus_size(home), "files": {}})
+    write_json(home / ABOUT, {"documents": corpus_size(home), "folder": "", "files": {}})
     return home
 
 

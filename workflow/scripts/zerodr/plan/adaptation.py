@@ -208,6 +208,7 @@ def _export_params(plan: Plan, wc: Any) -> Params:
     different, lexical = list(dict.fromkeys(whole)), _lexical(plan)
     return {
         "collection": wc.collection,
+        "folder": row.archive if row.kind == "own" else "",
         "language": row.language,
         "title_join": plan.title_join(row.name, plan.config.protocol),
         "encoders": encoders(plan),

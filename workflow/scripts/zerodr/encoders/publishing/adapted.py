@@ -63,6 +63,8 @@ class ExportAdaptedSettings(Settings):
 
     collection: str
     """Name of the folder's collection."""
+    folder: str = ""
+    """Where its documents come from. Empty: no folder of the user."""
     language: str
     """Language of its texts."""
     title_join: str | None
@@ -139,7 +141,7 @@ def write_index(stage: Stage, settings: ExportAdaptedSettings, facts: RetrieverF
     link_index(index, corpus, vectors, words)
     record = read_record(str(stage.spec.inputs["collection"]))
     read = {entry["path"]: entry["digest"] for entry in (record["inputs"] if record else [])}
-    write_json(index / ABOUT, {"documents": corpus_size(corpus), "files": read})
+    write_json(index / ABOUT, {"documents": corpus_size(corpus), "folder": settings.folder, "files": read})
     stage.volatile = tuple(f"{index.name}/{BM25}/*/{name}" for name in VOLATILE)
 
 
