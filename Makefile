@@ -48,6 +48,7 @@ pictures: $(READY) ## docs/pictures/* and docs/papers/items.md again; pages of f
 	$(BIN)/python docs/pictures/dag.py
 	$(BIN)/python docs/pictures/results.py
 	$(BIN)/python docs/pictures/judge_errors.py
+	$(BIN)/python docs/pictures/idro_weights.py
 	$(BIN)/python docs/pictures/items.py
 	$(BIN)/python docs/pictures/screens.py
 

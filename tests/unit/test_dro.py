@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -220,3 +222,38 @@ def test_an_opposed_group_loses_weight():
 
 def test_running_average():
     near(dro.running(vector(1.0, 0.0), vector(0.0, 1.0), 0.1), 0.9, 0.1)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6, 0.8, 0.95])
+@pytest.mark.parametrize("length", [1e-6, 1.0, 1e9])
+def test_a_temperature_leaves_the_share_whatever_the_length_of_gradients(share, length):
+    sums = length * torch.linspace(-1, 2, 50, dtype=torch.float64) ** 3
+    weights = torch.softmax(sums / dro.acting_temperature(sums, share), 0)
+    assert dro.effective_share(weights) == pytest.approx(share, abs=1e-6)
+
+
+def test_equal_sums_have_no_temperature():
+    assert dro.acting_temperature(torch.ones(5).double(), 0.7) == math.inf
+
+
+@pytest.mark.parametrize("kappa", [0.1, 1.0])
+def test_steered_weights_are_those_of_eq_11_at_their_temperature(kappa):
+    """Where similarities stay as they are, the temperature does too, and each step is eq. 11's at it."""
+    omega = torch.full((6,), 1 / 6, dtype=torch.float64)
+    added, sums, present = torch.zeros_like(omega), torch.arange(6).double(), torch.ones(6, dtype=torch.bool)
+    plain, found = omega, []
+    for step in range(1, 41):
+        omega, added, temperature = dro.steered_update(omega, added, sums, present, kappa, 0.7, step / 40, 40)
+        plain = dro.update_weights(plain, sums, present, kappa, temperature)
+        found.append(temperature)
+        torch.testing.assert_close(omega, plain, rtol=1e-6, atol=1e-9)
+    assert max(found) == pytest.approx(min(found))
+    assert dro.effective_share(omega) == pytest.approx(0.7)
+
+
+def test_a_steered_cluster_that_a_batch_lacks_has_nothing_added():
+    added, sums = torch.tensor([3.0, -1.0, 2.0]).double(), torch.tensor([1.0, 2.0, 9.0]).double()
+    present = torch.tensor([True, True, False])
+    omega = torch.full((3,), 1 / 3, dtype=torch.float64)
+    after = dro.steered_update(omega, added, sums, present, 1.0, 0.7, 0.5, 10)[1]
+    assert after.tolist() == [2.5, -0.5, 2.0]

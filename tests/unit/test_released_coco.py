@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 
 import pytest
 import torch
@@ -12,7 +11,8 @@ from tests.unit.weighting_helpers import KINDS, PAIRWISE, batch_of, one_step, ti
 from torch import Tensor
 
 from zerodr.config.load import load_bench
-from zerodr.papers.coco_dr.cluster_weights import updated
+from zerodr.papers.coco_dr.cluster_weights import ClusterState, updated
+from zerodr.papers.coco_dr.losses import effective_share
 from zerodr.papers.coco_dr.settings import GroupSettings
 
 STEPS, CLUSTERS, SPREAD = 45000, 50, 0.2
@@ -33,24 +33,26 @@ def groups_of(methods, name: str) -> GroupSettings:
 def effective(settings: GroupSettings, seed: int) -> float:
     """Effective clusters, exp(entropy), after an episode whose similarities have a constant sd of .2 over clusters."""
     sums = torch.randn(CLUSTERS, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * SPREAD
-    omega = torch.full((CLUSTERS,), 1 / CLUSTERS, dtype=torch.float64)
+    state = ClusterState.start(settings.mode, CLUSTERS)
     factor = TOGETHER if settings.kappa == 1 else 1
-    for _ in range(STEPS // TOGETHER):
-        omega = updated(settings, omega, sums * factor, ALL)
-    return math.exp(float(-(omega * omega.clamp(min=1e-300).log()).sum()))
+    for step in range(STEPS // TOGETHER):
+        state, _ = updated(settings, state, sums * factor, ALL, step + 1, STEPS // TOGETHER)
+    return CLUSTERS * effective_share(state.omega)
 
 
-def test_the_recipe_does_not_collapse(methods):
-    """Measured before, with kappa 1: 1.9 of 50 effective clusters; with kappa .1: 50."""
+def test_the_recipe_neither_collapses_nor_stands_still(methods):
+    """At T = 1,000, as before: with kappa 1 1.9 of 50 effective clusters, with kappa .1 all 50. Steered: 35."""
     default, published = groups_of(methods, "coco-dr"), groups_of(methods, "coco-dr+paper")
     assert (default.kappa, default.similarity, default.layers) == (0.1, "cosine", 3)
-    assert (default.timing, default.temperature) == ("lagged", 1000.0)
+    assert (default.timing, default.effective) == ("lagged", 0.7)
+    assert (published.kappa, published.effective) == (1.0, 0.7)
     assert methods["coco-dr"].settings.chain["ep1"].training.steps == STEPS
-    remembering = default.model_copy(update={"kappa": 1.0})
+    released = default.model_copy(update={"effective": None})
+    remembering = released.model_copy(update={"kappa": 1.0})
     for seed in range(3):
-        assert effective(default, seed) > 49.9
+        assert effective(default, seed) == pytest.approx(35) == effective(published, seed)
+        assert effective(released, seed) > 49.9
         assert effective(remembering, seed) < CLUSTERS / 4
-    assert published.kappa == 1.0
 
 
 def test_the_published_form_is_the_equations(methods):

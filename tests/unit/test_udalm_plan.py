@@ -41,7 +41,7 @@ def test_a_stage_reads_its_target_and_starts_from_its_language_model(root, scale
     assert made.chains.is_adapted(RECIPE) and not made.chains.is_adapted("dr-contrast")
     assert made.chains.mined(Link(RECIPE, "ep0", "scifact")) == Link("dr-contrast", "ep0")
     steps = made.chains.trained(RECIPE).chain["ep0"].training.steps
-    assert target_steps(made, RECIPE) == steps + target_steps(made, "ddr-contrast+per-target")
+    assert target_steps(made, RECIPE, "scifact") == steps + target_steps(made, "ddr-contrast+per-target", "scifact")
 
 
 def test_it_differs_from_its_control_by_masked_words_alone(root):

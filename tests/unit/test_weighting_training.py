@@ -31,6 +31,7 @@ from tests.unit.weighting_helpers import (
     PAIRWISE,
     batch_of,
     clusters_of,
+    on_devices,
     one_step,
     tiny,
     weighted,
@@ -128,6 +129,33 @@ def test_greedy_dro_weighs_examples_of_the_worst_share(data, folder):
         torch.testing.assert_close(objective.state.omega, weights, rtol=1e-4, atol=1e-6)
         assert loss_of(found) == pytest.approx((before * losses * counts).sum().item() / counts.sum().item(), rel=1e-4)
         before = weights
+
+
+def test_devices_with_the_same_queries_are_one_device(data, folder):
+    """Gradients that are added up over equal parts have the cosines of one part; losses and weights are each part's."""
+    model, once = tiny(folder), batch_of(data, 4)
+    thrice = Batch(0, np.tile(once.rows, 3), np.tile(once.documents, (3, 1)), None, np.tile(once.groups, 3))
+    settings = DEFAULTS | {"mode": "official", "layers": 1}
+    single, parts = weighted(model, data, **settings), weighted(model, data, **settings, devices=3)
+    for step in range(3):
+        expected = one_step(model, data, single, once)
+        found = one_step(model, data, parts, on_devices(thrice, 3))
+        facts, told = parts.on_step(step + 1), single.on_step(step + 1)
+        torch.testing.assert_close(parts.state.omega.view(3, -1), single.state.omega.expand(3, -1), rtol=1e-6, atol=0)
+        assert facts["present_groups"] == told["present_groups"]
+        assert facts["effective_groups"] == pytest.approx(told["effective_groups"])
+        for name in expected:
+            torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-6)
+
+
+def test_a_device_forgets_the_clusters_that_its_own_queries_lack(data, folder):
+    model, batch = tiny(folder), batch_of(data)
+    objective = weighted(model, data, **(DEFAULTS | {"mode": "official", "layers": 1}), devices=4)
+    one_step(model, data, objective, on_devices(batch, 4))
+    objective.on_step(1)
+    clusters = np.searchsorted(clusters_of(data), batch.groups).reshape(4, -1)
+    for omega, here in zip(objective.state.omega.view(4, -1), clusters, strict=True):
+        assert set(np.flatnonzero(omega.numpy() > 0.01)) == set(here)
 
 
 def test_official_starts_as_a_sum_and_forgets_absent_groups(data, folder):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -14,7 +15,7 @@ from zerodr.config.training import ObjectiveSettings
 from zerodr.papers.coco_dr.cluster_engines import Agreement, Weights, make_engine, vector_gradients
 from zerodr.papers.coco_dr.cluster_weights import similarity_sums
 from zerodr.papers.coco_dr.settings import EngineName, GroupSettings
-from zerodr.papers.coco_dr.training import ClusterWeighted, weigh_clusters
+from zerodr.papers.coco_dr.training import ClusterWeighted, DeviceStream, weigh_clusters
 from zerodr.training.data.batches import Batch, Stream
 from zerodr.training.data.examples import Examples
 from zerodr.training.distributed.processes import Group
@@ -44,6 +45,11 @@ def clusters_of(examples: Examples) -> list[int]:
 
 def batch_of(examples: Examples, queries: int = 12, negatives: int = 2, step: int = 0) -> Batch:
     return Stream(examples, np.arange(QUERIES), queries, negatives, [0]).batch(step)
+
+
+def on_devices(batch: Batch, devices: int) -> Batch:
+    """Cut a batch into the parts of a released run's GPUs."""
+    return DeviceStream(SimpleNamespace(batch=lambda step: batch), devices).batch(batch.step) if devices > 1 else batch
 
 
 class Loop(Weights):
@@ -86,7 +92,8 @@ class Probe(ClusterWeighted):
     sums = torch.zeros(0)
 
     def _update(self, seen, alpha, products) -> None:
-        self.sums = similarity_sums(self.settings, alpha, products.gram, products.rows)
+        if self.settings.devices == 1:
+            self.sums = similarity_sums(self.settings, alpha, products.gram, products.rows)
         super()._update(seen, alpha, products)
 
 

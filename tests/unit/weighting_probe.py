@@ -11,7 +11,7 @@ from unittest.mock import patch
 import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
-from tests.unit.weighting_helpers import IN_BATCH, PAIRWISE, batch_of, one_step, tiny, weighted, with_groups
+from tests.unit.weighting_helpers import IN_BATCH, PAIRWISE, batch_of, on_devices, one_step, tiny, weighted, with_groups
 
 from zerodr.training.data.examples import load_examples
 from zerodr.training.distributed.processes import Group
@@ -28,6 +28,11 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
     "jvp-in-batch": (IN_BATCH, {"engine": "jvp"}),
     "loop": (PAIRWISE, {"engine": "loop"}),
     "official": (PAIRWISE, {"mode": "official", "similarity": "cosine", "temperature": 1000.0}),
+    "official-devices": (PAIRWISE, {"mode": "official", "similarity": "cosine", "temperature": 1000.0, "devices": 3}),
+    "segment-effective": (
+        PAIRWISE,
+        {"engine": "segment", "similarity": "cosine", "temperature": 1000.0, "effective": 0.7, "kappa": 0.1},
+    ),
     "group_dro": (PAIRWISE, {"mode": "group_dro", "similarity": "cosine", "temperature": 1000.0, "layers": 3}),
 }
 
@@ -40,7 +45,7 @@ def steps(folder: Path) -> dict[str, torch.Tensor]:
         model = tiny(folder / "model")
         objective = weighted(model, examples, chosen, **({"temperature": 300.0} | settings))
         for step in range(STEPS):
-            batch = batch_of(examples, 12, chosen.negatives_per_query, step)
+            batch = on_devices(batch_of(examples, 12, chosen.negatives_per_query, step), settings.get("devices", 1))
             with patch.object(dist, "all_reduce", wraps=dist.all_reduce) as added:
                 found = one_step(model, examples, objective, batch)
             made[f"bytes/{name}/{step}"] = torch.tensor(sum(call.args[0].nbytes for call in added.call_args_list))

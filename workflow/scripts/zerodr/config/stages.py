@@ -5,7 +5,7 @@ Papers add keys to these (`config.additions`) and further kinds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -177,10 +177,22 @@ class FinetuneStage(LearningStage, FollowingStage):
         return next((keys.further for keys in self.added if keys.further is not None), None)
 
 
+class TargetChange(Settings):
+    """Settings of a pretraining stage that differ for a target. None: as for the others."""
+
+    max_tokens: int | None = Field(None, ge=4)
+    """Tokens of a text."""
+    batch_queries: int | None = Field(None, ge=1)
+    """Documents of a batch."""
+    steps: int | None = Field(None, ge=1)
+    """Optimiser steps."""
+
+
 class PretrainStage(FollowingStage):
     """One stage of a chain that learns from texts alone."""
 
     extended_by: ClassVar = "pretrain"
+    later: ClassVar = ("by_target",)
     kind: Literal["pretrain"]
     """Learns from corpora, without queries or judgements."""
     corpora: tuple[str, ...] = Field(("source", "targets"), min_length=1)
@@ -193,10 +205,25 @@ class PretrainStage(FollowingStage):
     training: TrainingSettings = TrainingSettings()
     """How it is optimised; a batch is counted in documents."""
     max_epochs: float | None = Field(None, gt=0)
-    """Fewer steps where they would go through the documents more often than this (DDR on small corpora: 100)."""
+    """Fewer steps where they would go through the documents more often than this (DDR at small scales: 100)."""
+    by_target: dict[str, TargetChange] | None = None
+    """Collections, columns of the table or groups, and what differs where one of them is the target: lengths, batches
+    and steps (DDR section 4.3)."""
+
+    def for_target(self, names: Collection[str]) -> PretrainStage:
+        """Give the settings for a target that has these names: itself, its collections, their groups."""
+        changes = [
+            change.model_dump(exclude_none=True) for name, change in (self.by_target or {}).items() if name in names
+        ]
+        values = {key: value for change in changes for key, value in change.items()}
+        tokens = {key: values.pop(key) for key in ("max_tokens",) if key in values}
+        training, objective = self.training.model_copy(update=values), self.objective.model_copy(update=tokens)
+        return self.model_copy(update={"training": training, "objective": objective, "by_target": None})
 
     @model_validator(mode="after")
     def _has_texts(self) -> PretrainStage:
+        if self.by_target and self.scope == "shared":
+            raise ValueError("by_target changes a stage for its target, which a shared stage does not have")
         if "target" in self.corpora and self.scope == "shared":
             raise ValueError("corpora names the target, which a shared stage does not have: set scope: target")
         for name in NOT_FOR_PRETRAINING:

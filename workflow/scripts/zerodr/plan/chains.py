@@ -297,7 +297,7 @@ class Chains(Lines):
 
     @remembered
     def _making(self, link: Link) -> list[Any]:
-        stage = self.trained(link.method).chain[link.stage]
+        stage = self.chain(link)[link.stage]
         if not stage.trainings:
             parents = [self.history(link._replace(stage=name)) for name in self.named_parents(stage)]
             return [link.stage, stage, *parents]

@@ -17,9 +17,11 @@ from zerodr.config.papers import (
     SizesItem,
     StatisticsItem,
 )
+from zerodr.config.recipes import INIT
 from zerodr.config.stages import PretrainStage
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
+from zerodr.plan.lines import Link
 from zerodr.plan.plan import Plan
 from zerodr.plan.published import find_item, item_collections, items_of, named_collections, published_cells
 from zerodr.plan.registry import READS_TARGET, Files, Params, inputs, params
@@ -163,18 +165,19 @@ def _settings(plan: Plan, item: SettingsItem, collections: list[str]) -> Reads:
     return Reads(named=[item.method], values=values)
 
 
-def target_steps(plan: Plan, name: str) -> int:
-    """Steps that a method's model learned from texts of its target."""
+def target_steps(plan: Plan, name: str, target: str) -> int:
+    """Steps that a method's model learned from texts of a target."""
     if not isinstance(plan.method(name), TrainedMethod):
         return 0
     chains, method, steps = plan.chains, name.partition("@")[0], 0
     starts = [chains.start_of_chain(method)]
-    for stage in (chains.trained(method).chain[at] for at in chains.line(method, chains.last(name))):
+    own = chains.chain(Link(method, INIT, plan.collection(target).column))
+    for stage in (own[at] for at in chains.line(method, chains.last(name))):
         starts += chains.other_parents(stage)
         reads_target = isinstance(stage, PretrainStage) or any(stage.find(key) for key in READS_TARGET)
         if stage.scope == "target" and reads_target:
             steps += stage.trainings["training"].steps
-    return steps + sum(target_steps(plan, "@".join(start)) for start in starts if start is not None)
+    return steps + sum(target_steps(plan, "@".join(start), target) for start in starts if start is not None)
 
 
 # ---- rules -----------------------------------------------------------------------------------------------------

@@ -78,8 +78,18 @@ class Lines:
 
     # ---- stages ------------------------------------------------------------------------------------------------
     def find_stage(self, link: Link) -> ChainStage | None:
-        """Settings of a stage of any kind; None for `init`, and where the method has no such stage."""
-        return self.trained(link.method).chain.get(link.stage)
+        """Settings of a stage of any kind, for its target; None for `init`, and where the method has no such stage."""
+        return self.chain(link).get(link.stage)
+
+    @remembered
+    def chain(self, link: Link) -> dict[str, ChainStage]:
+        """Stages of a link's method by name, with what differs for the link's target."""
+        chain, rows = self.trained(link.method).chain, self.bench.collections.values()
+        names = {name for row in rows if row.column == link.scope for name in (row.name, row.column, *row.groups)}
+        return {
+            name: stage.for_target(names) if isinstance(stage, PretrainStage) and stage.by_target else stage
+            for name, stage in chain.items()
+        }
 
     def stage(self, link: Link) -> FinetuneStage:
         """Settings of a stage that learns from judgements."""
@@ -154,9 +164,9 @@ class Lines:
         return origin
 
     # ---- schedules ---------------------------------------------------------------------------------------------
-    def trainings(self, method: str) -> dict[str, TrainingSettings]:
+    def trainings(self, method: str, scope: str = SCOPE) -> dict[str, TrainingSettings]:
         """Optimisation of the stages of a chain that train, by stage."""
-        chain = self.trained(method).chain
+        chain = self.chain(Link(method, INIT, scope))
         return {name: stage.trainings["training"] for name, stage in chain.items() if stage.trainings}
 
     @remembered
@@ -165,7 +175,7 @@ class Lines:
 
         Fine-tuning stages in a row have one schedule, and so have pretraining stages; `restart_schedule` begins anew.
         """
-        chain, trainings = self.trained(link.method).chain, self.trainings(link.method)
+        chain, trainings = self.trained(link.method).chain, self.trainings(link.method, link.scope)
         names = list(trainings)
         at, training = names.index(link.stage), trainings[link.stage]
         kinds = [chain[name].kind for name in names]

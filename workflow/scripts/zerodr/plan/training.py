@@ -135,7 +135,7 @@ def _pretrain_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("pretrain")
 def _pretrain_params(plan: Plan, wc: Any) -> Params:
-    link = Link(wc.model, wc.stage)
+    link = link_of(wc)
     stage, protocol = plan.chains.pretraining(link), plan.chains.trained(wc.model).protocol
     return {
         "settings": stage.model_dump(mode="json"),

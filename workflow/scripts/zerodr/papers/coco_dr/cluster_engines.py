@@ -129,6 +129,10 @@ class Recorded(ClusterEngine):
 class SegmentEngine(Recorded):
     """Products with each cluster's gradient: all of them in one process, in several those with one sum.
 
+    Attributes:
+        owners: cluster of each of the batch's parts, whose gradients are added up; None: parts are clusters.
+        clusters: their number.
+
     Args:
         settings: whether gradients are compared as unit vectors, and whether with themselves.
     """
@@ -137,9 +141,15 @@ class SegmentEngine(Recorded):
         super().__init__(model, layers)
         self.unit, self.exclude_self = settings.similarity == "cosine", settings.exclude_self
         self.room = cluster_sums.Room()
+        self.owners: Tensor | None = None
+        self.clusters = 0
 
     def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Agreement:
         layouts = self._layouts(turn, members)
+        if self.owners is not None:
+            parts = (self.owners, factors, self.clusters, turn.group, spare, self.room)
+            whole = cluster_sums.summed_gram(self.watch.records, layouts, *parts)
+            return Agreement(whole, whole.sum(1))
         if turn.group.world == 1:
             gram = cluster_sums.gram(self.watch.records, layouts, len(factors), spare, self.room)
             gram = gram / factors[:, None] / factors[None, :]

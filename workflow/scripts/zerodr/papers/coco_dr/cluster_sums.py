@@ -145,6 +145,38 @@ def gram(records: list[Record], layouts: Layouts, count: int, spare: bool, room:
     return products
 
 
+def summed_gram(
+    records: list[Record],
+    layouts: Layouts,
+    owners: Tensor,
+    factors: Tensor,
+    clusters: int,
+    group: Group,
+    spare: bool,
+    room: Room,
+) -> Tensor:
+    """Compute products of the clusters' gradients, added up over parts of the batch, (clusters, clusters) float64.
+
+    As the released code it adds up `clusters` gradients over processes.
+
+    Args:
+        owners: (n,) cluster of each part; factors: (n,) what its gradient was scaled by.
+        group: the processes.
+        spare: also add the weights' gradients.
+        room: for the parts' gradients of one weight.
+    """
+    products = torch.zeros(clusters, clusters, dtype=torch.float64)
+    for view in weight_records(records, layouts):
+        here, whole = view.layout.clusters, view.whole(room)
+        if spare:
+            add_to(view.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
+        unscaled = whole / factors.to(whole)[here, None]
+        sums = whole.new_zeros(clusters, whole.shape[1]).index_add_(0, owners.to(here)[here], unscaled)
+        group.add_gradients([sums])
+        products += (sums @ sums.T).double().cpu()
+    return products
+
+
 def norms(
     records: list[Record], layouts: Layouts, split: Sequence[bool], group: Group, spare: bool, room: Room
 ) -> Tensor:

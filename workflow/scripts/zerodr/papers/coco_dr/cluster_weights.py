@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -53,15 +53,17 @@ class ClusterState:
     """State of cluster weights from step to step; float64 on the CPU.
 
     Attributes:
-        omega: (K,) weights: of clusters, in greedy_dro of examples by cluster.
+        omega: (K,) weights: of clusters, in greedy_dro of examples by cluster; (devices K,) of official's devices.
         losses, fractions: (K,) running averages of greedy_dro.
         known: (K,) clusters that were seen at least once.
+        added: (K,) similarities added up, where the temperature follows from them.
     """
 
     omega: Tensor
     losses: Tensor
     fractions: Tensor
     known: Tensor
+    added: Tensor
 
     @classmethod
     def start(cls, mode: str, clusters: int) -> ClusterState:
@@ -73,11 +75,12 @@ class ClusterState:
             torch.zeros_like(equal),
             equal.clone(),
             torch.zeros(clusters, dtype=torch.bool),
+            torch.zeros_like(equal),
         )
 
     def tensors(self) -> dict[str, Tensor]:
         """By name."""
-        return {"omega": self.omega, "losses": self.losses, "fractions": self.fractions, "known": self.known}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def powers(settings: GroupSettings, seen: SeenClusters) -> Tensor:
@@ -104,13 +107,40 @@ def similarity_sums(settings: GroupSettings, alpha: Tensor, gram: Tensor | None,
     return dro.row_sums(dro.similarities(compared, alpha, settings.outer_alpha), settings.exclude_self)
 
 
-def updated(settings: GroupSettings, omega: Tensor, sums: Tensor, present: Tensor) -> Tensor:
-    """Compute omega after a step with similarities `sums`, (K,)."""
+def device_sums(alphas: Tensor, gram: Tensor) -> Tensor:
+    """Compute s of each device's clusters, (devices, K): their losses are the device's, gradients those of all.
+
+    Args:
+        alphas: (devices, K), 0 for clusters that a device lacks.
+        gram: (K, K) inner products of gradients that are added up over devices.
+    """
+    return alphas * (alphas @ dro.cosines(gram))
+
+
+def updated(
+    settings: GroupSettings, state: ClusterState, sums: Tensor, present: Tensor, finished: int, steps: int
+) -> tuple[ClusterState, float]:
+    """Compute the state after a step with similarities `sums`, and its temperature.
+
+    Args:
+        sums, present: as long as the weights.
+        finished: steps with this one; steps: of the episode.
+    """
     if settings.mode == "official":
-        return dro.official_update(omega, sums, present, settings.rho, settings.ema, settings.floor)
-    return dro.update_weights(
-        omega, sums, present, settings.kappa, settings.temperature, settings.absent or "keep", settings.floor
+        parts = (values.view(settings.devices, -1) for values in (state.omega, sums, present))
+        omega = [
+            dro.official_update(*part, settings.rho, settings.ema, settings.floor) for part in zip(*parts, strict=True)
+        ]
+        return replace(state, omega=torch.cat(omega)), sums.numel() / settings.devices / settings.rho
+    if settings.effective is None:
+        how = (settings.kappa, settings.temperature, settings.absent or "keep", settings.floor)
+        return replace(state, omega=dro.update_weights(state.omega, sums, present, *how)), settings.temperature
+    taking_part = present if settings.absent != "decay" else torch.ones_like(present)
+    omega, added, temperature = dro.steered_update(
+        state.omega, state.added, sums, taking_part, settings.kappa, settings.effective, finished / steps, steps
     )
+    omega = omega.clamp(min=settings.floor)
+    return replace(state, omega=omega / omega.sum(), added=added), temperature
 
 
 def from_losses(settings: GroupSettings, state: ClusterState, seen: SeenClusters) -> ClusterState:
@@ -119,7 +149,7 @@ def from_losses(settings: GroupSettings, state: ClusterState, seen: SeenClusters
     losses, present = seen.spread(seen.losses, clusters), seen.mask(clusters)
     if settings.mode == "group_dro":
         omega = dro.group_dro_update(state.omega, losses, present, settings.eta, settings.absent or "keep")
-        return ClusterState(omega, state.losses, state.fractions, state.known)
+        return replace(state, omega=omega)
     if settings.mode != "greedy_dro":
         return state
     shares = seen.spread(seen.counts / seen.counts.sum(), clusters)
@@ -127,7 +157,7 @@ def from_losses(settings: GroupSettings, state: ClusterState, seen: SeenClusters
     mean = torch.where(present, mean, state.losses)  # first sight counts in full
     fractions = dro.running(state.fractions, shares, settings.running)
     omega = dro.greedy_weights(mean, fractions, settings.share, settings.floor)
-    return ClusterState(omega, mean, fractions, state.known | present)
+    return ClusterState(omega, mean, fractions, state.known | present, state.added)
 
 
 def weights_of(settings: GroupSettings, omega: Tensor, seen: SeenClusters) -> Tensor:
@@ -142,4 +172,4 @@ def weights_of(settings: GroupSettings, omega: Tensor, seen: SeenClusters) -> Te
         return dro.balanced_weights(ones)
     if settings.mode == "erm":
         return shares
-    return weights * shares if settings.mode == "greedy_dro" else weights
+    return weights * shares if settings.mode == "greedy_dro" else weights / settings.devices

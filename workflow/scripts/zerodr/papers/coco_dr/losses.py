@@ -4,11 +4,14 @@ Notation: K clusters; `losses` (K,) are their means, `present` (K,) bool says wh
 have loss 0 and no gradient. All vectors are float64 where the caller gives float64, and no input is changed.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
 SMALLEST = 1e-8  # losses below count as this much before they are raised to a power
 TINY = 1e-300
+LOG_RANGE, HALVINGS = 12.0, 48  # natural logarithms around the spread of sums, and steps of the search for T
 
 
 def loss_powers(losses: Tensor, present: Tensor, beta: float, normalise: bool = False) -> Tensor:
@@ -104,6 +107,60 @@ def update_weights(
     shared = torch.softmax(scores.masked_fill(~active, float("-inf")), 0) * omega[active].sum()
     updated = torch.where(active, shared, omega).clamp(min=floor)
     return updated / updated.sum()
+
+
+def effective_share(weights: Tensor) -> float:
+    """Return exp(entropy) of weights, (K,), as a share of K: 1 where all are equal.
+
+    >>> effective_share(torch.tensor([0.5, 0.5, 0.0, 0.0]))
+    0.5
+    """
+    shares = weights[weights > 0] / weights.sum()
+    return float((-(shares * shares.log()).sum()).exp()) / len(weights)
+
+
+def acting_temperature(sums: Tensor, share: float) -> float:
+    """Find T at which softmax(sums / T), (K,), are weights of `share` of the clusters; infinite for equal sums.
+
+    >>> round(acting_temperature(torch.tensor([1.0, 0.0, 0.0, 0.0]).double(), 0.7), 3)
+    0.557
+    """
+    spread = float(sums.max() - sums.min())
+    if spread <= 0 or share * len(sums) <= 1:
+        return float("inf") if spread <= 0 else spread * TINY
+    low, high = math.log(spread) - LOG_RANGE, math.log(spread) + LOG_RANGE
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        acts = effective_share(torch.softmax(sums / math.exp(middle), 0)) < share
+        low, high = (middle, high) if acts else (low, middle)
+    return math.exp(high)
+
+
+def steered_update(
+    omega: Tensor, added: Tensor, sums: Tensor, present: Tensor, kappa: float, share: float, progress: float, ends: int
+) -> tuple[Tensor, Tensor, float]:
+    """Update as `update_weights` with absent clusters kept, with the temperature that leads to `share` at the end.
+
+    Similarities are added up, `added`_k <- kappa `added`_k + s_k, in differences from the present clusters' mean; so
+    omega is softmax(added / T) with a T that all steps so far share. With kappa 1 sums grow with the steps, and T is
+    the one at which their growth to the episode's end leaves `share` effective; with less they have no such growth.
+
+    Args:
+        omega, sums, present: (K,) as in `update_weights`.
+        added: (K,) similarities added up before this step.
+        share: effective share of clusters at the end.
+        progress: steps after this one, as a share of `ends`.
+        ends: steps of the episode.
+
+    Returns:
+        omega (K,), added (K,), T.
+    """
+    mean = (omega * sums)[present].sum() / omega[present].sum()
+    added = torch.where(present, kappa * added + sums - mean, added)
+    done = max(1.0, progress * ends)
+    growth = ends / done if kappa == 1 else (1 - kappa**ends) / (1 - kappa**done)
+    temperature = acting_temperature(added * growth, share)
+    return torch.softmax(added / temperature, 0), added, temperature
 
 
 def official_update(weights: Tensor, sums: Tensor, present: Tensor, rho: float, ema: float, floor: float) -> Tensor:

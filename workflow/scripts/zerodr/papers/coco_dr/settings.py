@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -35,6 +35,7 @@ class ClusterSettings(Settings):
 class GroupSettings(Settings):
     """Weights of the losses of query groups (COCO-DR section 4.2)."""
 
+    later: ClassVar = ("effective", "devices")
     mode: Mode = "idro"
     """`idro`: the weights of eq. 11, with kappa. `official`: as released. Controls: `balanced` (mean of group means),
     `alpha` (eq. 6 alone, so all of iDRO but gradients), `erm` (plain mean), `group_dro` (Sagawa et al.), `greedy_dro`
@@ -46,6 +47,13 @@ class GroupSettings(Settings):
     published: steps add up, nothing pulls back to equal weights, and few groups may end with all of it."""
     temperature: float = Field(1000.0, gt=0)
     """idro: divides similarities. Raw inner products scale with the squared gradient norm."""
+    effective: float | None = Field(None, gt=0, lt=1)
+    """idro: in place of a temperature, the share of clusters that weights are those of at the episode's end,
+    exp(entropy) / K. The temperature of a step follows from the similarities added up so far and from the steps left,
+    so it does not depend on the length of gradients."""
+    devices: int = Field(1, ge=1)
+    """official: GPUs of the released run. A batch is cut into as many parts, in its order, whatever the number of
+    processes here; each part has its own losses, present clusters and weights, and gradients are added up over all."""
     rho: float = Field(0.05, gt=0)
     """official: factor on mean similarities."""
     ema: float = Field(0.1, ge=0, le=1)
@@ -94,6 +102,8 @@ class GroupSettings(Settings):
         if given:
             modes = " and ".join(USED_BY[given[0]])
             raise ValueError(f"{given[0]} is for mode {modes}, mode {self.mode} does not use it")
+        if self.effective is not None and self.temperature != type(self).model_fields["temperature"].default:
+            raise ValueError("effective finds the temperature: leave temperature out, or set effective: null")
         if self.mode == "official" and self.similarity != "cosine":
             raise ValueError("mode official compares cosines; for inner products take mode idro")
         if isinstance(self.layers, int) and self.layers < 1:
@@ -105,8 +115,10 @@ BOTH = ("idro", "official")
 USED_BY: dict[str, tuple[str, ...]] = {
     "beta": (*BOTH, "alpha"),
     **dict.fromkeys(("layers", "update_every", "similarity"), BOTH),
-    **dict.fromkeys(("kappa", "temperature", "timing", "outer_alpha", "exclude_self", "normalise_present"), ("idro",)),
-    **dict.fromkeys(("rho", "ema"), ("official",)),
+    **dict.fromkeys(
+        ("kappa", "temperature", "effective", "timing", "outer_alpha", "exclude_self", "normalise_present"), ("idro",)
+    ),
+    **dict.fromkeys(("rho", "ema", "devices"), ("official",)),
     "eps": ("idro", "official", "greedy_dro"),
     "absent": ("idro", "group_dro"),
     "eta": ("group_dro",),
@@ -151,6 +163,10 @@ def check_groups(groups: GroupSettings, objective: ObjectiveSettings, training: 
         raise ValueError(f"groups weigh losses of queries ({', '.join(PER_QUERY)}), {objective.name} is none")
     if groups.mode == "erm":
         return
+    if training.batch_queries % groups.devices:
+        raise ValueError(
+            f"a batch of {training.batch_queries} queries is no multiple of {groups.devices} devices: change one"
+        )
     if training.accumulation > 1:
         raise ValueError(
             "groups weigh the losses of a whole batch, which training.accumulation cuts: set it to 1 (for "

@@ -24,17 +24,20 @@ from zerodr.config.params import FinetuneParams
 from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import ConfigError
 from zerodr.papers.coco_dr import cluster_weights
-from zerodr.papers.coco_dr.cluster_engines import Agreement, ClusterEngine, make_engine
+from zerodr.papers.coco_dr.cluster_engines import Agreement, ClusterEngine, SegmentEngine, make_engine
 from zerodr.papers.coco_dr.cluster_queries import CLUSTERS, clusters_of
 from zerodr.papers.coco_dr.settings import GroupKeys, GroupSettings, choose_engine
 from zerodr.training.additions import Addition, PaperTraining, Prepared, together
+from zerodr.training.data.batches import Batch
 from zerodr.training.data.examples import Examples
+from zerodr.training.loop.engine import Batches
 from zerodr.training.objectives.base import Encoded, Objective, QueryObjective, State, Turn
 
 log = logging.getLogger("zerodr")
 TRACE = Path("groups") / "weights.parquet"
 TRACE_STEPS = 100  # weights are written this often
 COLLAPSED = 0.25  # part of the clusters; fewer effective ones, exp(entropy of weights), are warned of
+DEVICE = 1 << 20  # above every cluster's id
 READABLE = 1e-12  # a gradient that was scaled by less, relative to the batch's largest, is not scaled back
 
 
@@ -46,6 +49,7 @@ class ClusterWeighted(Objective):
         settings: of the weights.
         clusters: ids of the K clusters that training queries belong to, ascending.
         engine: of similarities, for modes that use them.
+        steps: of the episode.
 
     Raises:
         ConfigError: `eps` leaves no room for K weights.
@@ -57,6 +61,7 @@ class ClusterWeighted(Objective):
         settings: GroupSettings,
         clusters: Sequence[int],
         engine: ClusterEngine | None = None,
+        steps: int = 1,
     ) -> None:
         count = len(clusters)
         if settings.mode == "idro" and settings.floor * count >= 1:
@@ -65,7 +70,8 @@ class ClusterWeighted(Objective):
         self.base, self.settings, self.engine = base, settings, engine
         self.clusters = torch.tensor(list(clusters), dtype=torch.long)
         self.by_group = engine is not None and engine.by_group
-        self.state = cluster_weights.ClusterState.start(settings.mode, count)
+        self.state = cluster_weights.ClusterState.start(settings.mode, count * settings.devices)
+        self.steps, self.temperature = steps, math.nan
         self.skipped = self.finished = 0
         self.similarity_sd = math.nan
         self.warned = False
@@ -140,7 +146,7 @@ class ClusterWeighted(Objective):
         facts = self._facts(self._seen)
         if self.has_weights and finished % TRACE_STEPS == 0:
             self.trace_steps.append(finished)
-            self.trace.append(self.state.omega)
+            self.trace.append(self._mean_weights())
         self._forget()
         return facts
 
@@ -152,13 +158,17 @@ class ClusterWeighted(Objective):
         file.parent.mkdir(parents=True, exist_ok=True)
         ids, steps, trace = self.clusters.tolist(), list(self.trace_steps), list(self.trace)
         if self.finished not in steps:
-            steps, trace = [*steps, self.finished], [*trace, self.state.omega]
+            steps, trace = [*steps, self.finished], [*trace, self._mean_weights()]
         columns = {
             "step": pa.array([step for step in steps for _ in ids], pa.int64()),
             "cluster": pa.array(ids * len(steps), pa.int32()),
             "weight": pa.array(torch.cat(trace).tolist(), pa.float64()),
         }
         pq.write_table(pa.table(columns), file)
+
+    def _mean_weights(self) -> Tensor:
+        """Mean weights over devices, (K,)."""
+        return self.state.omega.view(self.settings.devices, -1).mean(0)
 
     @property
     def has_weights(self) -> bool:
@@ -182,32 +192,46 @@ class ClusterWeighted(Objective):
         if self._seen is None:
             if batch.groups is None:
                 raise ConfigError("groups", "the batch has no clusters of its queries", "give the stage clusters")
-            groups = torch.searchsorted(self.clusters, batch.groups.cpu()).to(batch.groups.device)
+            device, ids = batch.groups.cpu() // DEVICE, batch.groups.cpu() % DEVICE
+            groups = (torch.searchsorted(self.clusters, ids) + device * len(self.clusters)).to(batch.groups.device)
             self._seen = cluster_weights.SeenClusters.of(groups, self.base.per_query(batch))
+            if self.settings.devices > 1 and isinstance(self.engine, SegmentEngine):
+                self.engine.owners = self._seen.present % len(self.clusters)
+                self.engine.clusters = len(self.clusters)
         return self._seen
 
     def _update(self, seen: cluster_weights.SeenClusters, alpha: Tensor, products: Agreement) -> None:
         """Weights after this step; a gradient that is no number leaves them and is counted."""
-        sums = cluster_weights.similarity_sums(self.settings, alpha, products.gram, products.rows)
-        self._next, count = self.state, len(self.clusters)
+        settings, count = self.settings, len(self.state.omega)
+        if settings.devices > 1:
+            assert products.gram is not None, "engine segment has the products of all clusters"
+            sums = cluster_weights.device_sums(seen.spread(alpha, count).view(settings.devices, -1), products.gram)
+            sums = sums.flatten()
+        else:
+            sums = seen.spread(cluster_weights.similarity_sums(settings, alpha, products.gram, products.rows), count)
+        self._next, present = self.state, seen.mask(count)
         if not bool(sums.isfinite().all()):
             self._skip = 1
             return
-        self.similarity_sd = float(sums.std(correction=0))
-        omega = cluster_weights.updated(self.settings, self.state.omega, seen.spread(sums, count), seen.mask(count))
-        self._next = cluster_weights.ClusterState(omega, self.state.losses, self.state.fractions, self.state.known)
+        self.similarity_sd = float(sums[present].std(correction=0))
+        self._next, self.temperature = cluster_weights.updated(
+            settings, self.state, sums, present, self.finished + 1, self.steps
+        )
 
     def _facts(self, seen: cluster_weights.SeenClusters) -> dict[str, float]:
-        facts = {"present_groups": float(len(seen.present)), "worst_group_loss": float(seen.losses.detach().max())}
+        devices = self.settings.devices
+        facts = {"present_groups": len(seen.present) / devices, "worst_group_loss": float(seen.losses.detach().max())}
         if self.has_weights:
             omega = self.state.omega
             shares = omega[omega > 0] / omega.sum()
             entropy = float(-(shares * shares.log()).sum())
             facts |= {"omega_max": float(omega.max()), "omega_min": float(omega.min())}
-            facts |= {"omega_entropy": entropy / math.log(max(len(omega), 2)), "effective_groups": math.exp(entropy)}
-            self._check(math.exp(entropy))
+            effective = math.exp(entropy) / devices
+            facts |= {"omega_entropy": entropy / math.log(max(len(omega), 2)), "effective_groups": effective}
+            self._check(effective)
         if self.settings.uses_gradients:
             facts |= {"similarity_sd": self.similarity_sd, "skipped_updates": float(self.skipped)}
+            facts |= {"temperature": self.temperature} if self.settings.effective is not None else {}
         if self.settings.uses_gradients or self.settings.mode == "alpha":
             facts["alpha"] = float(cluster_weights.powers(self.settings, seen).mean())
         return facts
@@ -229,13 +253,19 @@ class ClusterWeighted(Objective):
 
 
 def weigh_clusters(
-    base: Objective, settings: GroupSettings, objective: ObjectiveSettings, model: Any, clusters: Sequence[int]
+    base: Objective,
+    settings: GroupSettings,
+    objective: ObjectiveSettings,
+    model: Any,
+    clusters: Sequence[int],
+    steps: int = 1,
 ) -> ClusterWeighted:
     """Make an objective with weights of clusters; the log says how similarities are computed, and why.
 
     Args:
         base: of `objective`.
         clusters: ids of the clusters that training queries belong to, ascending.
+        steps: of the episode.
 
     Raises:
         ConfigError: the loss is not one of queries, or settings exclude each other.
@@ -255,7 +285,26 @@ def weigh_clusters(
         compared = "all weights" if settings.layers == "all" else f"the last {settings.layers} layers"
         how = f"similarities of gradients of {compared} by engine {name}: {reason}"
         log.info("groups: %d, mode %s, %s", len(clusters), settings.mode, how)
-    return ClusterWeighted(base, settings, clusters, engine)
+    return ClusterWeighted(base, settings, clusters, engine, steps)
+
+
+class DeviceStream:
+    """Batches whose queries have the number of a device next to their cluster: `device * DEVICE + cluster`.
+
+    Args:
+        batches: of a stage with clusters.
+        devices: parts of a batch.
+    """
+
+    def __init__(self, batches: Batches, devices: int) -> None:
+        self.batches, self.devices = batches, devices
+
+    def batch(self, step: int) -> Batch:
+        """Return the batch of a step; its queries keep their order."""
+        batch = self.batches.batch(step)
+        assert isinstance(batch, Batch) and batch.groups is not None, "batches of query clusters have them"
+        device = np.arange(len(batch)) * self.devices // len(batch)
+        return replace(batch, groups=batch.groups + DEVICE * device)
 
 
 class Groups(Addition):
@@ -270,6 +319,11 @@ class Groups(Addition):
         """Add the cluster of each query."""
         return replace(examples, groups=clusters_of(self.stage.path("clusters") / CLUSTERS, examples.queries))
 
+    def batches(self, batches: Batches) -> Batches:
+        """Tell the parts of a batch apart that the released run has on devices of their own."""
+        groups = _groups(self.params)
+        return batches if groups is None or groups.devices == 1 else DeviceStream(batches, groups.devices)
+
     def objective(self, objective: Objective, prepared: Prepared) -> Objective:
         """Weighted by the clusters that training queries belong to."""
         groups, of_queries = _groups(self.params), prepared.examples.groups
@@ -277,7 +331,8 @@ class Groups(Addition):
         loss = self.params.settings.objective
         assert isinstance(loss, ObjectiveSettings), "as of all stages with clusters"
         clusters = np.unique(of_queries[prepared.rows]).tolist()
-        return weigh_clusters(objective, groups, loss, prepared.model, clusters)
+        steps = self.params.settings.training.steps
+        return weigh_clusters(objective, groups, loss, prepared.model, clusters, steps)
 
 
 def _groups(params: FinetuneParams) -> GroupSettings | None:

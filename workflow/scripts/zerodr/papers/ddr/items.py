@@ -1,5 +1,7 @@
 """Settings of items about adaptation and modules."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from zerodr.config.item import Item, TextItem
@@ -8,10 +10,13 @@ from zerodr.config.item import Item, TextItem
 class AdaptationItem(Item):
     """A measure over the steps that models were trained on the target's corpus."""
 
+    later: ClassVar = ("measure",)
     lines: dict[str, tuple[str, ...]] = Field(min_length=1)
     """Label -> methods with more and more such steps."""
     references: tuple[str, ...] = ()
     """Methods drawn as level lines."""
+    measure: str = "ndcg_cut_10"
+    """What is drawn (DDR figure 4: recall_1000)."""
 
 
 class ParametersItem(TextItem):

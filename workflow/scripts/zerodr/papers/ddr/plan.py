@@ -3,6 +3,7 @@
 from typing import Any
 
 from zerodr.config.recipes import INIT
+from zerodr.errors import ConfigError
 from zerodr.papers.ddr.items import AdaptationItem, ParametersItem
 from zerodr.papers.ddr.settings import AssembleStage, ModuleKeys, RemSettings
 from zerodr.plan.items import Reads, reads, target_steps
@@ -66,7 +67,11 @@ def _assemble_params(plan: Plan, wc: Any) -> Params:
 @reads(AdaptationItem)
 def _adaptation(plan: Plan, item: AdaptationItem, targets: list[str]) -> Reads:
     lines = item.lines | {name: (name,) for name in item.references}
-    points = {label: {name: target_steps(plan, name) for name in names} for label, names in lines.items()}
+    steps = {name: {target_steps(plan, name, at) for at in targets} for names in lines.values() for name in names}
+    if unequal := [name for name, numbers in steps.items() if len(numbers) > 1]:
+        problem = f"{unequal[0]} has {' and '.join(map(str, sorted(steps[unequal[0]])))} steps, depending on the target"
+        raise ConfigError("item", problem, "make an item for each kind of target")
+    points = {label: {name: min(steps[name]) for name in names} for label, names in lines.items()}
     return Reads(list(dict.fromkeys(name for line in points.values() for name in line)), points=points)
 
 

@@ -18,22 +18,30 @@ from zerodr.reporting.panels import bars, legend, panels, style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+NAMES = {METRIC: "nDCG@10", "recall_1000": "R@1000"}
+
 
 def adaptation(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
-    """Compare nDCG@10 over the steps on the target, and that of references, which have none."""
+    """Compare a measure over the steps on the target, and that of references, which have none."""
     assert isinstance(item, AdaptationItem)
-    scores, rows = read_scores(stage.paths("per_query")), []
+    metric, rows = item.measure, []
+    scores = read_scores(stage.paths("per_query"), metric)
     for name in settings.collections:
         for line, models in settings.points.items():
             for model, steps in models.items():
                 values, first = scores[model, name], scores[next(iter(models)), name]
-                level = gain(values, values * 0, settings.bootstrap_samples, stage.seed).columns(METRIC)
+                level = gain(values, values * 0, settings.bootstrap_samples, stage.seed).columns(metric)
                 over_first = gain(values, first, settings.bootstrap_samples, stage.seed).columns("gain")
                 row = {"collection": name, "line": line, "method": model, "steps": steps}
                 rows.append(row | {"reference": line in item.references} | level | over_first)
     durations = ({**row, "steps": "-" if row["reference"] else row["steps"]} for row in rows)
-    columns = {"": "{collection}", "method": "{method}", "steps": "{steps}", "nDCG@10": f"{{{METRIC}:.4f}}"}
-    columns |= {"gain in nDCG@10": "{gain_interval}"}
+    columns = {
+        "": "{collection}",
+        "method": "{method}",
+        "steps": "{steps}",
+        NAMES.get(metric, metric): f"{{{metric}:.4f}}",
+    }
+    columns |= {"gain": "{gain_interval}"}
     notes = [
         "steps: optimiser steps on the target's texts; gain: over the line's first model; 95 % intervals over queries"
     ]
@@ -69,20 +77,21 @@ def parameters(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
 
 
 def draw_adaptation(frame: pd.DataFrame, settings: ItemParams) -> Figure:
-    """Draw a panel a collection: nDCG@10 over steps on the target; references as level lines."""
+    """Draw a panel a collection: a measure over steps on the target; references as level lines."""
+    metric = str(settings.item.get("measure", METRIC))
     figure, every = panels(len(settings.collections))
     for axes, (name, label) in zip(every, settings.collections.items(), strict=True):
         for number, line in enumerate(settings.points):
             rows = frame[(frame["collection"] == name) & (frame["line"] == line)]
             if rows["reference"].iloc[0]:
                 look = {"color": style(number)["color"], "linestyle": "--", "linewidth": 1.0}
-                axes.axhline(rows[METRIC].iloc[0], label=settings.methods[line], **look)
+                axes.axhline(rows[metric].iloc[0], label=settings.methods[line], **look)
             else:
                 look = style(number) | {"markersize": 4, "linewidth": 1.2}
-                axes.errorbar(rows["steps"], rows[METRIC], yerr=bars(rows, METRIC), label=line, **look)
+                axes.errorbar(rows["steps"], rows[metric], yerr=bars(rows, metric), label=line, **look)
         axes.set_title(label, fontsize=9)
         axes.set_xlabel("steps on the target's texts")
-    every[0].set_ylabel("nDCG@10")
+    every[0].set_ylabel(NAMES.get(metric, metric))
     legend(figure, every[0])
     return figure
 

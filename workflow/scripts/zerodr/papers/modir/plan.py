@@ -177,6 +177,8 @@ def _nearest_queries(plan: Plan, item: NearestQueriesItem, targets: list[str]) -
 @reads(ProjectionsItem)
 def _projections(plan: Plan, item: ProjectionsItem, targets: list[str]) -> Reads:
     stepped = [name for name in item.methods if item.steps and _adversarial_stages(plan, name)]
-    points = {n: saved_models(plan, n) if n in stepped else {n: target_steps(plan, n)} for n in item.methods}
+    points = {
+        n: saved_models(plan, n) if n in stepped else {n: target_steps(plan, n, targets[0])} for n in item.methods
+    }
     named = list(dict.fromkeys(name for line in points.values() for name in line))
     return Reads(named=named, points=points, files={"projections": _domain_files(points, targets, "tsne.parquet")})
