@@ -12,6 +12,7 @@ from snakemake.utils import min_version
 min_version("9.27")
 
 
+MY = Path(os.environ.get("ZERODR_MY", "config/my"))
 CHECKOUT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
 sys.path.insert(0, str(CHECKOUT / "workflow" / "scripts"))
 
@@ -20,6 +21,11 @@ if not Path("config/config.yaml").exists():
 
 
 configfile: "config/config.yaml"
+
+
+if (MY / "config.yaml").is_file():  # yours, over it
+
+    configfile: str(MY / "config.yaml")
 
 
 if find_spec("pydantic") is None:

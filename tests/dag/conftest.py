@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ def clone(root: Path, target: Path) -> Path:
         if source.is_symlink():
             (target / part).symlink_to(source.readlink())
         elif source.is_dir():
-            shutil.copytree(source, target / part, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, target / part, ignore=shutil.ignore_patterns("__pycache__", "my"))
         else:
             shutil.copy(source, target / part)
     return target
@@ -39,6 +40,7 @@ def snakemake(checkout: Path) -> Callable[..., subprocess.CompletedProcess]:
 
     def call(*words: str, cwd: Path = checkout) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", "snakemake", *words]
-        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+        environment = {name: value for name, value in os.environ.items() if name != "ZERODR_MY"}
+        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
 
     return call

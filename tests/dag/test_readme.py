@@ -86,6 +86,7 @@ def documented(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = clone(ROOT, tmp_path_factory.mktemp("documented"))
     for number, (title, text) in enumerate(recipe_blocks()):
         path = folder / (title or f"config/methods/example{number}.yaml")
+        path.parent.mkdir(exist_ok=True)
         path.write_text((path.read_text() if path.exists() else "") + text)
     (folder / "path/to/folder").mkdir(parents=True)
     notes = folder / "path/to/notes"
@@ -108,7 +109,7 @@ def recipe_blocks() -> list[tuple[str, str]]:
             titles, keys = re.findall(r'title="(.*)"', info), yaml.safe_load(text)
             if "variants" in keys and "kind" not in keys:
                 blocks.append((last, text))
-            elif "kind" in keys:
+            elif "kind" in keys or "like" in keys:
                 last = titles[0] if titles else ""
                 blocks.append((last, text))
     return blocks

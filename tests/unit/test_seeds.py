@@ -92,7 +92,13 @@ def test_methods_that_draw_random_numbers(plan):
     assert not {"zero", "hybrid", "hybrid+teacher", "hybrid+zero", "cross-encoder+zh"} & names
 
 
-@pytest.mark.parametrize("seeds", ["13", "14,14"])
+def test_rows_of_the_table_are_repeated_by_seed(root):
+    rows = load_bench(root, {"scale": "lab", "seeds": [13, 14, 15], "methods": ["bm25-flat", "dpr"]}).rows
+    assert rows == ("bm25-flat", "dpr", "dpr-seed14", "dpr-seed15")
+    assert load_bench(root, {"methods": ["dpr-seed14+official"]}).methods["dpr-seed14+official"].seed == 14
+
+
+@pytest.mark.parametrize("seeds", ["14,14"])
 def test_a_seed_is_named_once(root, seeds):
     with pytest.raises(ConfigError, match="name one seed twice: name each once"):
         load_bench(root, {"seeds": seeds})

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from zerodr.config.base import Settings
+from zerodr.config.counterparts import seeded
 from zerodr.config.files import known
 from zerodr.config.methods import Method, RunSettings
 from zerodr.config.papers import Paper
@@ -35,6 +36,7 @@ class Bench:
         absent: collections without an address whose archive is not here.
         root: the checkout.
         recipes: what the files of recipes hold, by recipe.
+        overridden: variants that `set` made, by the method that they change.
     """
 
     config: Config
@@ -49,11 +51,28 @@ class Bench:
     absent: frozenset[str] = frozenset()
     root: Path = Path(".")
     recipes: dict[str, Any] = field(default_factory=dict)
+    overridden: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """Methods of the main table, in order."""
-        return tuple(self.scale.families) if self.config.methods is None else self.config.methods
+        """Methods of the main table, in order: each is followed by its variants of `set`, and these by other seeds."""
+        named = tuple(self.scale.families) if self.config.methods is None else self.config.methods
+        chosen = dict.fromkeys([*named, *(name for name in self.overridden if self.methods[name].ranks)])
+        every = [row for name in chosen for row in (name, *self.overridden.get(name, ()))]
+        return tuple(dict.fromkeys(row for name in every for row in self.by_seed(name)))
+
+    def by_seed(self, row: str) -> list[str]:
+        """A row, and its counterparts with the further seeds."""
+        return [row, *(name for seed in self.config.seeds if (name := seeded(row, seed)) in self.methods)]
+
+    def family(self, row: str) -> str:
+        """Family of a row, other seeds and variants of `set` included; empty where the configuration names the rows."""
+        if self.config.methods is not None:
+            return ""
+        changed = {variant: name for name, variants in self.overridden.items() for variant in variants}
+        own = {name: family for first, family in self.scale.families.items() for name in self.by_seed(first)}
+        own |= {name: own.get(first, "") for row, first in changed.items() for name in self.by_seed(row)}
+        return own.get(row, "")
 
     @property
     def wanted(self) -> list[Collection]:

@@ -147,7 +147,8 @@ def _check_chosen(bench: Bench) -> None:
     known("baseline", config.baseline, bench.methods).check_ranks(f"baseline {config.baseline!r}")
     groups = {group: None for row in bench.collections.values() for group in (*row.groups, row.column)}
     collections = scale.collections if config.collections is None else config.collections
-    methods = [row for rows in scale.methods.values() for row in rows] if config.methods is None else config.methods
+    named = [row for rows in scale.methods.values() for row in rows] if config.methods is None else config.methods
+    methods = [*named, *(row for row in bench.rows if row not in named)]
     for name in collections:
         known("collection", name, bench.collections | groups)
     for name in config.gated:

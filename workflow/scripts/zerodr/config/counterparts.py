@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from pydantic import Field
@@ -20,6 +20,15 @@ def seeded(name: str, seed: int) -> str:
     """Name of a method's counterpart: `dpr@ep0` with seed 14 is `dpr-seed14@ep0`."""
     recipe = re.split("[+@]", name, maxsplit=1)[0]
     return f"{recipe}-seed{seed}{name.removeprefix(recipe)}"
+
+
+def seeds_in(names: Iterable[str]) -> list[int]:
+    """List the seeds of counterparts that are named: 14 of `dpr-seed14+official`.
+
+    >>> seeds_in(["dpr", "dpr-seed14@ep0", "dpr-seed15", "my-seed"])
+    [14, 15]
+    """
+    return [int(found[1]) for name in names if (found := re.search(r"-seed([0-9]+)(?:[+@]|$)", name))]
 
 
 def with_seeds(recipes: Mapping[str, Any], seeds: tuple[int, ...]) -> dict[str, Any]:

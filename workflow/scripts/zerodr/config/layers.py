@@ -63,11 +63,16 @@ class Layers:
     ) -> None:
         self.where, self.scale, self.scales, self.starts = where, scale, scales, starts
         self.kind = known(f"{where}: kind", str(written.get("kind")), METHOD_KINDS)
-        recipe = {key: value for key, value in written.items() if key not in ("scales", "variants")}
+        recipe = {key: value for key, value in written.items() if key not in ("scales", "variants", "changes")}
         settings = mapping(recipe.setdefault("settings", {}), f"{where}: settings")
         self.encoder = mapping(settings.get("encoder"), f"{where}: settings.encoder").get("type")
         self.label = written.get("label")
         self.base = [*self._under("recipe", recipe, where), *self._of_scale(written.get("scales"), "", where)]
+        for change in written.get("changes", ()):  # of `like: <recipe>`
+            own = {key: value for key, value in change.items() if key not in ("name", "scales") and value is not None}
+            self.base = [Layer(f"{change['name']}: {layer.name}", layer.value) for layer in self.base]
+            own |= {"label": self.label}
+            self.base += [*self._under("recipe", own, where), *self._of_scale(change["scales"], "", where)]
         self.variants = mapping(written.get("variants"), f"{where}: variants")
 
     def of_variant(self, name: str) -> list[Layer]:
@@ -114,7 +119,7 @@ def _values(change: Change) -> dict[str, Any]:
 def merge(layers: Iterable[Layer], below: dict[str, Any] | None = None) -> dict[str, Any]:
     """Lay layers over `below`, the first one lowest.
 
-    A layer with another initial model takes away what those below it say of one from random weights.
+    A layer with another initial model takes away what those below it say of one from random weights, and its revision.
     """
     return reduce(_lay, (layer.value for layer in layers), below or {})
 
@@ -122,7 +127,8 @@ def merge(layers: Iterable[Layer], below: dict[str, Any] | None = None) -> dict[
 def _lay(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     named = _encoder(above)
     if "init" in named and not named.keys() & FROM_SCRATCH:
-        encoder = {key: value for key, value in _encoder(below).items() if key not in FROM_SCRATCH}
+        other = {"revision"} if named["init"] != _encoder(below).get("init") else set[str]()
+        encoder = {key: value for key, value in _encoder(below).items() if key not in FROM_SCRATCH | other}
         if encoder != _encoder(below):
             below = below | {"settings": below["settings"] | {"encoder": encoder}}
     return overlay(below, above)
@@ -144,9 +150,11 @@ def overlay(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return joined
 
 
-def add_remarks(methods: dict[str, Method], starts: Mapping[str, Start]) -> dict[str, Method]:
+def add_remarks(
+    methods: dict[str, Method], starts: Mapping[str, Start], among: Mapping[str, Method] | None = None
+) -> dict[str, Method]:
     """Put the remark of the start that each method comes from before its remark, then those of its teachers' starts."""
-    return {name: _with_remark(method, methods, starts) for name, method in methods.items()}
+    return {name: _with_remark(method, among or methods, starts) for name, method in methods.items()}
 
 
 def _with_remark(method: Method, methods: Mapping[str, Method], starts: Mapping[str, Start]) -> Method:

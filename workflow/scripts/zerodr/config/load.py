@@ -9,16 +9,20 @@ from zerodr.config.archives import find_absent, find_mirrored, sizes_of_unpinned
 from zerodr.config.base import Model, describe, mapping, validate
 from zerodr.config.bench import Bench
 from zerodr.config.checks import check_bench
-from zerodr.config.counterparts import with_seeds, with_start
+from zerodr.config.counterparts import seeds_in, with_seeds, with_start
 from zerodr.config.files import known, read_yaml
-from zerodr.config.layers import Start
+from zerodr.config.layers import Start, overlay
 from zerodr.config.mirrors import shared_mirrors
+from zerodr.config.overrides import add_overrides
+from zerodr.config.own import own_settings
 from zerodr.config.papers import load_papers
 from zerodr.config.pins import LOCK, read_lock, with_revisions
 from zerodr.config.recipes import load_methods, read_files
 from zerodr.config.registry import read_registry
 from zerodr.config.settings import Config, Protocol, Scale
 from zerodr.config.user_folders import read_folders, split_folders, with_proxies
+
+SEED = Config.model_fields["seed"].default
 
 
 def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
@@ -44,8 +48,16 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     recipes, names = read_files(folder / "methods"), dict[str, str]()
     if config.start is not None:
         recipes, names = with_start(recipes, config.start)
-    recipes = with_seeds(recipes, config.seeds)
-    methods = load_methods(folder / "methods", config.scale, set(scales), read_starts(folder), recipes)
+    named = [name for name in config.methods or () if name.partition("+")[0].partition("@")[0] not in recipes]
+    seeds = tuple(dict.fromkeys([*config.seeds, *(seed for seed in seeds_in(named) if seed != config.seed)]))
+    recipes = with_seeds(recipes, seeds)
+    starts = read_starts(folder)
+    methods = load_methods(folder / "methods", config.scale, set(scales), starts, recipes)
+    overridden: dict[str, tuple[str, ...]] = {}
+    if config.set:
+        recipes, methods, overridden = add_overrides(
+            recipes, methods, config.set, config.scale, {*scales}, starts, seeds, folder
+        )
     locked = {model: commit for model, (commit, _) in read_lock(root / LOCK).items()}
     methods = with_revisions(methods, config.revisions, locked)
     config = config.model_copy(update={"candidates": tuple(names.get(name, name) for name in config.candidates)})
@@ -54,7 +66,19 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     sizes = sizes_of_unpinned(collections.values(), mirrored)
     absent = find_absent(collections.values(), mirrored)
     bench = Bench(
-        config, collections, methods, protocols, scale, folders, papers, mirrored, sizes, absent, root, recipes
+        config,
+        collections,
+        methods,
+        protocols,
+        scale,
+        folders,
+        papers,
+        mirrored,
+        sizes,
+        absent,
+        root,
+        recipes,
+        overridden,
     )
     check_bench(bench)
     return bench
@@ -82,18 +106,20 @@ def mirrors_of(root: Path) -> list[Path]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read `config.yaml` of the folder. Snakemake reads it too, and overlooks a key that occurs twice."""
-    return mapping(read_yaml(folder / "config.yaml"), "config/config.yaml")
+    """Read `config.yaml` of the folder, and the user's own over it. Snakemake overlooks a key that occurs twice."""
+    return overlay(mapping(read_yaml(folder / "config.yaml"), "config/config.yaml"), own_settings(folder))
 
 
 def _tuples(values: dict[str, Any]) -> dict[str, Any]:
     """Split a list that Snakemake passes as one string (`--config methods=a,b`)."""
-    lists = ("methods", "collections", "mirrors", "gated", "candidates")
+    lists = ("methods", "collections", "mirrors", "gated", "candidates", "set")
     if isinstance(values.get("seeds"), int | str):  # seeds=14 and seeds=14,15
         words = str(values["seeds"]).split(",")
         values["seeds"] = tuple(
             int(word) if word.strip().isascii() and word.strip().isdigit() else word for word in words
         )
+    if isinstance(values.get("seeds"), list | tuple):  # the first one is there anyway
+        values["seeds"] = tuple(seed for seed in values["seeds"] if seed != values.get("seed", SEED))
     values = {
         k: tuple(word.strip() for word in v.split(",")) if k in lists and isinstance(v, str) else v
         for k, v in values.items()

@@ -337,3 +337,20 @@ class Variant(Change):
     """Variants above it in the file whose changes lie under its own, the first one lowest."""
     scales: dict[str, Any] = {}
     """Further changes by scale."""
+
+
+class Like(Change):
+    """A recipe of one's own that is another one, and what differs."""
+
+    like: str
+    """The recipe that it is like: all of its values hold but those below. Its variants stay its own."""
+    description: str = ""
+    """Description in a sentence. Empty: the other recipe's."""
+    read_under: str | None = None
+    """Protocol that the method's paper ranks with."""
+    seed: int | None = Field(None, ge=0)
+    """Source of its random choices. None: the configuration's."""
+    scales: dict[str, Any] = {}
+    """Further changes by scale."""
+    variants: dict[str, Any] = {}
+    """Named changes of it."""

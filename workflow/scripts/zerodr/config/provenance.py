@@ -12,6 +12,7 @@ from zerodr.config.files import known, read_yaml
 from zerodr.config.layers import Layer, Layers, merge
 from zerodr.config.load import read_starts, read_table
 from zerodr.config.methods import Origins, TrainedMethod
+from zerodr.config.own import place_of
 from zerodr.config.recipes import unfold
 from zerodr.config.settings import Scale
 from zerodr.config.starts import init_of, start_of
@@ -65,7 +66,8 @@ def values_of(name: str, bench: Bench, root: Path = Path(".")) -> dict[tuple[str
 def _marks(name: str, bench: Bench, root: Path) -> dict[str, Any]:
     """Give the keys of a method with a mark in place of each value."""
     recipe, _, variant = name.partition("+")
-    where, folder = f"config/methods/{recipe}.yaml", root / "config"
+    folder = root / "config"
+    where = place_of(recipe, folder)
     scales, starts = read_table(folder / "scales.yaml", Scale), read_starts(folder)
     layers = Layers(where, bench.recipes[recipe], bench.config.scale, scales, starts)
     several = [*layers.base, *(layers.of_variant(variant) if variant else ())]
@@ -120,20 +122,23 @@ def render(name: str, bench: Bench, root: Path = Path(".")) -> str:
                 rows.append((f"{'  ' * depth}{key}:",))
         above = path[:-1]
         rows.append((f"{'  ' * len(above)}{path[-1]}:", *value))
-    method, file = bench.methods[name], f"config/methods/{name.partition('+')[0]}.yaml"
+    method, file = bench.methods[name], place_of(name.partition("+")[0], root / "config")
     head = [f"{name} at scale {bench.config.scale} ({file})", f"{method.label}: {method.description}"]
     return "\n".join([*head, *([f"remark: {method.remark}"] if method.remark else []), "", *_aligned(rows)])
 
 
-def render_difference(name: str, bench: Bench, other: Bench, root: Path = Path(".")) -> str:
-    """Print only the values of a method that differ between the scales of two benches; `-` where there is none."""
-    one, two = (_shortened(values_of(name, each, root)) for each in (bench, other))
-    rows: list[tuple[str, ...]] = [("", bench.config.scale, "from", other.config.scale, "from")]
+def render_difference(name: str, bench: Bench, to: Bench, root: Path = Path("."), other: str = "") -> str:
+    """Print only the values that differ between two methods, or one at the scales of two benches; `-` for none."""
+    other = other or name
+    one, two = (_shortened(values_of(method, each, root)) for method, each in ((name, bench), (other, to)))
+    heads = (bench.config.scale, to.config.scale) if other == name else (name, other)
+    rows: list[tuple[str, ...]] = [("", heads[0], "from", heads[1], "from")]
     for path in dict.fromkeys([*max(one, two, key=len), *min(one, two, key=len)]):
         left, right = one.get(path, ABSENT), two.get(path, ABSENT)
         if left.text != right.text and {left.layer, right.layer} != {ABSENT.layer, DEFAULT}:
             rows.append((".".join(path), *left, *right))
-    return "\n".join(_aligned(rows)) if len(rows) > 1 else f"{name} is the same at both scales"
+    alike = f"{name} is the same at both scales" if other == name else f"{name} and {other} have the same settings"
+    return "\n".join(_aligned(rows)) if len(rows) > 1 else alike
 
 
 def _shortened(values: dict[tuple[str, ...], Value]) -> dict[tuple[str, ...], Value]:

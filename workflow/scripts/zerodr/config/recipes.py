@@ -10,7 +10,8 @@ from typing import Any
 from zerodr.config.base import mapping, validate
 from zerodr.config.files import known, read_yaml, yaml_files
 from zerodr.config.layers import Layers, Start, add_remarks, merge, overlay
-from zerodr.config.methods import Method, TrainedMethod
+from zerodr.config.methods import Like, Method, TrainedMethod
+from zerodr.config.own import own_files, place_of
 from zerodr.config.starts import init_of
 from zerodr.config.trained import ENCODERS, STAGE_KINDS
 from zerodr.errors import ConfigError, nearest
@@ -41,30 +42,59 @@ def load_methods(
     """
     methods: dict[str, Method] = {}
     for recipe, written in (read_files(folder) if recipes is None else recipes).items():
-        path = folder / f"{recipe}.yaml"
+        path = Path(place_of(recipe, folder.parent))
         at_scales = {s: read_recipe(path, written, s, scales, starts or {}) for s in sorted(scales)}
-        for name, method in at_scales[scale].items():
-            methods[name] = method
-            if isinstance(method, TrainedMethod):
-                methods |= stages_of(name, method)
+        methods |= with_stages(at_scales[scale])
     return add_remarks(methods, starts or {})
 
 
+def with_stages(methods: Mapping[str, Method]) -> dict[str, Method]:
+    """Add the models of trained methods' chains, each after its method."""
+    every: dict[str, Method] = {}
+    for name, method in methods.items():
+        every[name] = method
+        if isinstance(method, TrainedMethod):
+            every |= stages_of(name, method)
+    return every
+
+
 def read_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Read the files of a folder, by recipe.
+    """Read the files of a folder and the user's own recipes, by recipe; `like: <recipe>` is replaced by that one.
 
     Raises:
         ConfigError: names the file.
     """
-    files = yaml_files(folder, "config/methods", "recipe")
-    for path in files:
-        if {"+", "@"} & set(path.stem):
-            raise ConfigError(
-                f"config/methods/{path.name}",
-                "+ is for variants and @ for stages: a recipe has none of them in its name",
-                "rename it",
-            )
-    return {path.stem: mapping(read_yaml(path), f"config/methods/{path.name}") for path in files}
+    shipped = yaml_files(folder, "config/methods", "recipe")
+    files = {f"config/methods/{path.name}": mapping(read_yaml(path), f"config/methods/{path.name}") for path in shipped}
+    recipes, places = dict[str, dict[str, Any]](), dict[str, str]()
+    for where, written in {**files, **own_files(folder.parent, "recipe")}.items():
+        name = Path(where).stem
+        if {"+", "@"} & set(name):
+            problem = "+ is for variants and @ for stages: a recipe has none of them in its name"
+            raise ConfigError(where, problem, "rename it")
+        if name in recipes:
+            raise ConfigError(where, f"{places[name]} is a recipe of that name, too", "rename it")
+        recipes[name], places[name] = written, where
+    return {name: _inherited(name, recipes, places) for name in recipes}
+
+
+def _inherited(
+    name: str, recipes: Mapping[str, dict[str, Any]], places: Mapping[str, str], seen: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Give what a recipe holds: of `like: dpr` all of dpr but its variants, and `changes`, layers over it."""
+    written, where = recipes[name], places[name]
+    if "like" not in written:
+        return written
+    like = validate(Like, written, where)
+    known(f"{where}: like: recipe", like.like, recipes)
+    if like.like in (*seen, name):
+        raise ConfigError(where, f"is like {like.like}, which is like it", "name a recipe with a `kind`")
+    base = _inherited(like.like, recipes, places, (*seen, name))
+    about = like.model_dump(exclude_unset=True, include={"description", "read_under", "seed", "variants"})
+    change: dict[str, Any] = {"name": like.like, "remark": like.remark, "start": like.start}
+    change |= {"settings": like.settings, "scales": like.scales}
+    inherited = {key: value for key, value in base.items() if key != "variants"} | about
+    return inherited | {"label": like.label or name, "changes": [*base.get("changes", []), change]}
 
 
 def read_recipe(
@@ -82,7 +112,7 @@ def read_recipe(
     Raises:
         ConfigError: names file, key, value and the nearest known name.
     """
-    layers = Layers(f"config/methods/{path.name}", written, scale, scales, starts)
+    layers = Layers(str(path), written, scale, scales, starts)
     base = merge(layers.base)
     methods = {path.stem: _method(layers, base, layers.where)}
     for variant in layers.variants:

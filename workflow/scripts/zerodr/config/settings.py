@@ -88,6 +88,9 @@ class Config(Settings):
     collections: tuple[str, ...] | None = Field(None, min_length=1)
     """Columns of the main table, which is then results/beir/<names joined by +>.tsv: in any order, and where they have
     more than 80 letters the run says the short name under which it writes them. None: the scale's, and all.tsv."""
+    set: tuple[str, ...] = ()
+    """Changed settings of methods: `dpr.training.batch_queries=256` is a variant of dpr, a row next to it; values with
+    commas between them are a row each. `training.batch_queries` is that of each stage, `ep0.training...` of one."""
     protocol: str = "standard"
     """A protocol of config/protocols.yaml."""
     source: str | None = None
@@ -132,7 +135,8 @@ class Config(Settings):
     seed: int = Field(13, ge=0)
     """Source of every random choice."""
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = ()
-    """Further seeds, by which `results/lab/*.html` repeat their methods: `--config seeds=14,15`."""
+    """Further seeds: the main table has a row for each, and the mean with its interval over seeds and queries below;
+    `results/lab/*.html` average over them. `--config seeds=14,15`."""
     shard_documents: int | None = Field(None, ge=1)
     """Documents of one embedding shard. None: the scale's."""
     gpus: int | None = Field(None, ge=0)

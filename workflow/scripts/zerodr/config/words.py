@@ -26,6 +26,9 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
         key, equals, value = word.partition("=")
         if not equals:
             raise ConfigError(f"--config {word}", "is no KEY=VALUE", "for example: --config scale=lab")
+        if "." in key:
+            step = f"change a recipe's with --set dpr.{word}, for snakemake: --config 'set=[dpr.{word}]'"
+            raise ConfigError(f"--config {word}", f"config/config.yaml has no {key}", step)
         try:
             values[key] = read_text(value) if key in texts() else yaml.safe_load(value)
         except yaml.YAMLError as error:

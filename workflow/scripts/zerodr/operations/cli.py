@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import logging
 import os
 import sys
@@ -52,6 +53,18 @@ Artifact = Annotated[
 ]
 Artifacts = Annotated[list[str] | None, typer.Argument(help="Paths or digests.", callback=_known_here)]
 Words = Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="As for snakemake; may repeat.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="METHOD.KEY=VALUE", help="A variant with another setting, such as dpr.ep0.training.steps=9."
+    ),
+]
+
+
+def _words(config: list[str] | None, sets: list[str] | None = None, scale: str | None = None) -> list[str]:
+    """Join `--config` words with those that other options stand for."""
+    changed = [f"set=[{','.join(map(json.dumps, sets))}]"] if sets else []
+    return [*(config or []), *changed, *([f"scale={scale}"] if scale else [])]
 
 
 def _version(asked: bool) -> None:
@@ -90,7 +103,7 @@ def lineage(
 
 
 @app.command()
-def explain(artifact: Artifact, config: Words = None) -> None:
+def explain(artifact: Artifact, config: Words = None, sets: Sets = None) -> None:
     """Explain an artifact: its origin, whether it is current, and the command that updates it."""
     from zerodr.lineage import explain as explanation
     from zerodr.lineage.explain import recorded_config
@@ -98,7 +111,7 @@ def explain(artifact: Artifact, config: Words = None) -> None:
 
     graph = Graph()
     path = graph.find(artifact)
-    words = recorded_config(graph, path, config or [])
+    words = recorded_config(graph, path, _words(config, sets))
     typer.echo(explanation.explain(graph, path, plan_of(words), words))
 
 
@@ -159,6 +172,7 @@ def plan(
         str | None, typer.Option(help="Profile of snakemake; default: slurm at scale paper, else this machine.")
     ] = None,
     config: Words = None,
+    sets: Sets = None,
 ) -> None:
     """List what a target still needs: jobs by rule, downloads, disk, time, GPU-hours, critical path. Runs nothing."""
     from zerodr.config.pins import LOCK
@@ -168,7 +182,7 @@ def plan(
     from zerodr.operations.slurm.cluster import check_planned
     from zerodr.plan.pins import loose_models
 
-    words = [*(config or []), *([f"scale={scale}"] if scale else [])]
+    words = _words(config, sets, scale)
     bench = plan_of(words)
     jobs = planned_jobs(target, parse_words(words), bench)
     check_planned(bench, (job.rule for job in jobs))
@@ -242,12 +256,14 @@ def adapt(
 
 @app.command()
 def targets(
-    paths: Annotated[list[str] | None, typer.Argument(help="Targets to check.")] = None, config: Words = None
+    paths: Annotated[list[str] | None, typer.Argument(help="Targets to check.")] = None,
+    config: Words = None,
+    sets: Sets = None,
 ) -> None:
     """List the targets of snakemake, or check targets and suggest the nearest. Exit status 1 for a wrong one."""
     from zerodr.plan.targets import is_target, nearest_target, render
 
-    bench = plan_of(config or [])
+    bench = plan_of(_words(config, sets))
     wrong = [path for path in paths or [] if not is_target(path, bench)]
     for path in paths or []:
         typer.echo(f"{path}: {nearest_target(path, bench)}" if path in wrong else f"{path}: is a target")
@@ -260,17 +276,24 @@ def targets(
 def recipe(
     name: Annotated[str, typer.Argument(help="A method, such as coco-dr or coco-dr+official.")],
     scale: Annotated[str | None, typer.Option(help="A preset of config/scales.yaml.")] = None,
-    diff: Annotated[str | None, typer.Option(metavar="SCALE", help="Print only what differs at this scale.")] = None,
+    diff: Annotated[
+        str | None,
+        typer.Option(metavar="SCALE|METHOD", help="Print only what differs at this scale, or from this method."),
+    ] = None,
     config: Words = None,
+    sets: Sets = None,
 ) -> None:
     """Print every value of a method and the layer it comes from: recipe, scale, variant, start or default."""
     from zerodr.config.provenance import render, render_difference
 
-    words = [*(config or []), *([f"scale={scale}"] if scale else [])]
+    words = _words(config, sets, scale)
+    bench = plan_of(words).bench
     if diff is None:
-        typer.echo(render(name, plan_of(words).bench))
+        typer.echo(render(name, bench))
+    elif diff in bench.methods:
+        typer.echo(render_difference(name, bench, bench, other=diff))
     else:
-        typer.echo(render_difference(name, plan_of(words).bench, plan_of([*words, f"scale={diff}"]).bench))
+        typer.echo(render_difference(name, bench, plan_of([*words, f"scale={diff}"]).bench))
 
 
 @app.command()

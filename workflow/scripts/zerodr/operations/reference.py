@@ -65,7 +65,7 @@ def _origins(root: Path) -> str:
 def sections() -> Iterator[tuple[str, str, list[type[BaseModel]]]]:
     """Heading, one sentence and the outermost blocks of each configuration file."""
     from zerodr.config.layers import Start
-    from zerodr.config.methods import METHOD_KINDS, Variant
+    from zerodr.config.methods import METHOD_KINDS, Like, Variant
     from zerodr.config.papers import KINDS
     from zerodr.config.registry import Collection, Family
     from zerodr.config.settings import Config, Protocol, Scale
@@ -75,7 +75,7 @@ def sections() -> Iterator[tuple[str, str, list[type[BaseModel]]]]:
     yield "config/protocols.yaml", "A block for each protocol; its name is part of the paths.", [Protocol]
     yield "config/collections", "A file for each family, in it a block for each collection.", [Family, Collection]
     recipes = "One recipe a file. `kind` says which of the blocks below the file holds."
-    yield "config/methods", recipes, [*METHOD_KINDS.values(), Variant]
+    yield "config/methods", recipes, [*METHOD_KINDS.values(), Variant, Like]
     yield "config/starts.yaml", "A block for each initial model that recipes share: `start: <name>`.", [Start]
     yield "config/papers", "A block for each table or figure. `kind` says which.", list(KINDS.values())
 

@@ -24,13 +24,17 @@ def _table_inputs(plan: Plan, wc: Any) -> Files:
         "significance": paths.compared(plan.selection, "significance.tsv"),
         "references": [reference.path for reference in plan.config.references],
         "papers": [paths.item(name, "published", "tsv") for name, p in plan.bench.papers.items() if p.reference],
+        **({"per_query": paths.compared(plan.selection, "per_query.parquet")} if plan.config.seeds else {}),
     }
 
 
 @params("build_table")
 def _table_params(plan: Plan, wc: Any) -> Params:
     references = [reference.model_dump(mode="json") for reference in plan.config.references]
-    return table(plan, plan.methods) | {"references": references}
+    several = {name: plan.bench.by_seed(name) for name in plan.ranked}
+    seeds = {name: names for name, names in several.items() if len(names) > 1}
+    drawn = {"seeds": seeds, "bootstrap_samples": plan.config.bootstrap_samples} if seeds else {}
+    return table(plan, plan.methods) | {"references": references} | drawn
 
 
 @inputs("build_row")
@@ -99,7 +103,7 @@ def _unjudged(plan: Plan, name: str) -> str:
 
 def row(plan: Plan, name: str) -> Params:
     """A row of a table. Rows that the configuration names have no family."""
-    family = plan.bench.scale.families.get(name, "") if plan.config.methods is None else ""
+    family = plan.bench.family(name)
     facts = {"name": name, "label": plan.method(name).label, "remark": remark_of(plan, name), "family": family}
     method = plan.method(name)
     if isinstance(method, ScoresMethod):
@@ -188,7 +192,7 @@ def leaderboard_inputs(plan: Plan, wc: Any) -> Files:
 def leaderboard_params(plan: Plan, wc: Any) -> Params:
     """Rows and columns of the table, and the words of the configuration that choose them."""
     folder = [f"byo={','.join(plan.config.byo)}"] if plan.config.byo else []
-    chosen = {"collections": plan.config.collections, "methods": plan.config.methods}
+    chosen = {"collections": plan.config.collections, "methods": plan.config.methods, "set": plan.config.set}
     named = {"selection": plan.selection, "seed": plan.config.seed, "words": [f"scale={plan.config.scale}", *folder]}
     named["choice"] = [f"{key}=[{','.join(names)}]" for key, names in chosen.items() if names]
     return {"table": table(plan, plan.methods)} | named

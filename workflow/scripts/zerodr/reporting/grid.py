@@ -250,6 +250,10 @@ class TableSettings(Settings):
     """The measure in the cells."""
     references: tuple[Reference, ...] = ()
     """Published numbers to compare with, in the order of the input `references`."""
+    seeds: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    """Row -> the rows that are it with each seed, itself first."""
+    bootstrap_samples: int = Field(1000, ge=1)
+    """Draws of the intervals over seeds and queries."""
 
     @property
     def published(self) -> frozenset[str]:

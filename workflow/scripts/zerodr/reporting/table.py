@@ -11,6 +11,8 @@ from zerodr.config.base import validate
 from zerodr.config.measures import label_of
 from zerodr.errors import ArtifactError
 from zerodr.evaluation.findings import WORDS
+from zerodr.evaluation.numbers import fixed, interval
+from zerodr.evaluation.significance import interval_over_seeds
 from zerodr.reporting import render
 from zerodr.reporting.grid import Grid, TableSettings, check_summaries, fill, read_summaries
 from zerodr.reporting.published import (
@@ -52,6 +54,8 @@ def build_table(stage: Stage) -> None:
     settings, left_out = without_empty(settings, scores)
     grid = fill(pd.concat([frame, scores]) if len(scores) else frame, settings)
     notes, marks = [*footnotes(frame, grid, settings), *left_out], {}
+    if settings.seeds:
+        notes += over_seeds(pd.read_parquet(stage.path("per_query")), settings, stage.seed)
     sections: list[str] = []
     if "significance" in stage.spec.inputs:
         tests = pd.read_csv(stage.path("significance"), sep="\t", comment="#")
@@ -72,6 +76,22 @@ def build_table(stage: Stage) -> None:
     texts["tex"] = render.tex(grid.printed(), notes, settings, marks)
     for name in texts.keys() & stage.spec.outputs.keys():
         stage.output(name).write_text(texts[name], encoding="utf-8")
+
+
+def over_seeds(frame: pd.DataFrame, settings: TableSettings, seed: int) -> list[str]:
+    """Write a note for each method with several seeds: means and intervals over seeds and queries, by collection."""
+    labels = {method.name: method.label for method in settings.methods}
+    notes = []
+    for name, names in settings.seeds.items():
+        cells = []
+        for collection, rows in frame[frame["model"].isin(names)].groupby("collection", sort=False):
+            values = rows.pivot(index="model", columns="query", values=settings.metric).to_numpy()
+            span = interval_over_seeds(values, settings.bootstrap_samples, seed)
+            means = list(map(fixed, (values.mean(), values.mean(1).min(), values.mean(1).max())))
+            cells.append(f"{collection} {means[0]} {interval(*span)}, seeds {means[1]} to {means[2]}")
+        what = f"{labels[name]}, mean over {len(names)} seeds with its 95 % interval over seeds and queries"
+        notes.append(f"{what}: {'; '.join(cells)}")
+    return notes
 
 
 def _references(stage: Stage, settings: TableSettings) -> pd.DataFrame:

@@ -1,0 +1,199 @@
+"""Make variants of recipes from words: `dpr.training.batch_queries=128,256` is two variants of dpr.
+
+`--config 'set=[...]'` of Snakemake, `--set` of zerodr and `set:` in the user's own settings give the words.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from zerodr.config.base import Settings
+from zerodr.config.counterparts import drawing, seeded
+from zerodr.config.layers import Layers, Start, add_remarks, merge, overlay
+from zerodr.config.methods import Method, TrainedMethod
+from zerodr.config.own import place_of
+from zerodr.config.recipes import read_recipe, with_stages
+from zerodr.errors import ConfigError, nearest
+
+LONGEST = 80  # characters of a variant's name
+UNUSUAL = re.compile(r"[^a-z0-9._-]+")
+HINT = "write RECIPE.KEY=VALUE, such as dpr.training.batch_queries=256"
+
+
+class Override(NamedTuple):
+    """Hold the values of one setting of a method.
+
+    Attributes:
+        word: as it was typed, for messages.
+        method: full name of the method that is changed.
+        key: path of the setting, as it was typed.
+        values: its values, each with its text.
+    """
+
+    word: str
+    method: str
+    key: str
+    values: list[tuple[str, Any]]
+
+
+def parse_overrides(words: tuple[str, ...], methods: Mapping[str, Method]) -> list[Override]:
+    """Parse `("dpr.training.learning_rate=1e-5", "3e-5")`: an item without `=` is a further value of the one before.
+
+    Raises:
+        ConfigError: no method, no key or no value, or a value that is no YAML.
+    """
+    joined: list[str] = []
+    for word in map(str, words):
+        if "=" in word or not joined:
+            joined.append(word)
+        else:
+            joined[-1] += f",{word}"
+    return [_parse(word, methods) for word in joined]
+
+
+def _parse(word: str, methods: Mapping[str, Method]) -> Override:
+    path, equals, text = word.partition("=")
+    if not equals or not text:
+        raise ConfigError(f"set {word}", "gives no value", HINT)
+    names = [name for name in methods if path.startswith(f"{name}.") and "@" not in name]
+    if not names:
+        recipe = path.partition(".")[0]
+        raise ConfigError(f"set {word}", f"{recipe!r} is no method", f"{nearest(recipe, methods)}; {HINT}")
+    method, listed = max(names, key=len), f"[{text}]"
+    try:
+        node = yaml.compose(listed, Loader=yaml.SafeLoader)
+        texts = [listed[item.start_mark.index : item.end_mark.index] for item in node.value]
+        values = [(value, yaml.safe_load(value)) for value in texts]
+    except yaml.YAMLError as error:
+        raise ConfigError(f"set {word}", "its value is no YAML", "put it in quotes") from error
+    return Override(word, method, path.removeprefix(f"{method}."), values)
+
+
+def add_overrides(
+    recipes: Mapping[str, Any],
+    methods: Mapping[str, Method],
+    words: tuple[str, ...],
+    scale: str,
+    scales: set[str],
+    starts: Mapping[str, Start],
+    seeds: tuple[int, ...],
+    config: Path,
+) -> tuple[dict[str, Any], dict[str, Method], dict[str, tuple[str, ...]]]:
+    """Add a variant for each combination of the values that words give a method.
+
+    Args:
+        recipes: contents of the files, by recipe.
+        methods: of these recipes, by full name.
+        words: `<method>.<key>=<value>[,<value>...]`.
+        scale: one of `scales`. Variants are checked there alone: other scales may have other stages.
+        scales: names of all scales.
+        starts: initial models by name.
+        seeds: further seeds, whose counterparts are changed too.
+        config: the folder of the configuration.
+
+    Returns:
+        the recipes, the methods, and the full names of the variants by the method that they change.
+
+    Raises:
+        ConfigError: an unknown method or key, or a value that does not fit.
+    """
+    changes: dict[str, list[Override]] = {}
+    for override in parse_overrides(words, methods):
+        changes.setdefault(override.method, []).append(override)
+    names, made, drawn = dict(recipes), dict(methods), drawing(recipes)
+    added: dict[str, tuple[str, ...]] = {}
+    for method, overrides in changes.items():
+        others = [seeded(method, seed) for seed in seeds] if method in drawn else []
+        for name in (method, *others):
+            recipe, _, variant = name.partition("+")
+            place = Path(place_of(recipe, config))
+            stages = _written_stages(place, names[recipe], variant, scale, scales, starts)
+            listed = names[recipe].get("variants") or {}
+            new = {
+                key: {"over": [variant] if variant else [], "label": f"{methods[name].label} ({label})"}
+                | {"settings": settings}
+                for key, label, settings in _variants(methods[name], overrides, stages)
+            }
+            if taken := new.keys() & listed.keys():
+                raise ConfigError(f"set {overrides[0].word}", f"{recipe}+{min(taken)} exists already", "name that one")
+            names[recipe] = names[recipe] | {"variants": listed | new}
+            read = read_recipe(place, names[recipe], scale, scales, starts)
+            made |= with_stages({full: read[full] for key in new if (full := f"{recipe}+{key}")})
+            if name == method:
+                added[name] = tuple(f"{recipe}+{key}" for key in new)
+    return names, made | add_remarks({k: v for k, v in made.items() if k not in methods}, starts, made), added
+
+
+def _written_stages(
+    place: Path, written: dict[str, Any], variant: str, scale: str, scales: set[str], starts: Mapping[str, Start]
+) -> list[str]:
+    """Name the stages of a chain as the file writes them: one with `repeat` once."""
+    layers = Layers(str(place), written, scale, scales, starts)
+    merged = merge([*layers.base, *(layers.of_variant(variant) if variant else ())])
+    return [name for name, stage in (merged["settings"].get("chain") or {}).items() if stage is not None]
+
+
+def _variants(
+    method: Method, overrides: list[Override], stages: list[str]
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Give name, label and settings of each combination."""
+    places = [_places(method, override, stages) for override in overrides]
+    for chosen in product(*(override.values for override in overrides)):
+        settings: dict[str, Any] = {}
+        for paths, (_, value) in zip(places, chosen, strict=True):
+            for path in paths:
+                settings = overlay(settings, _nested(path, value))
+        pairs = [(override.key, text) for override, (text, _) in zip(overrides, chosen, strict=True)]
+        name = "_".join(UNUSUAL.sub("-", f"{key}-{text}".lower()).strip("-") for key, text in pairs)
+        if len(name) > LONGEST:
+            name = f"{name[: LONGEST - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+        yield name, ", ".join(f"{key} {text}" for key, text in pairs), settings
+
+
+def _places(method: Method, override: Override, stages: list[str]) -> list[tuple[str, ...]]:
+    """Find a setting: of the method, of a named stage, or of all stages that have it.
+
+    Raises:
+        ConfigError: there is none, with the nearest.
+    """
+    path = tuple(override.key.removeprefix("settings.").split("."))
+    known = list(method.settings.known_keys())
+    if path[0] in known:
+        return [path]
+    if isinstance(method, TrainedMethod):
+        if path[0] in stages:
+            return [("chain", *path)]
+        blocks = {name: stage for name, stage in method.settings.chain.items() if name in stages}
+        if holding := [name for name, stage in blocks.items() if _has(stage, path)]:
+            return [("chain", name, *path) for name in holding]
+        known += [*stages, *(key for stage in blocks.values() for key in _keys(stage))]
+    raise ConfigError(f"set {override.word}", f"{override.method} has no setting {override.key!r}", _near(path, known))
+
+
+def _near(path: tuple[str, ...], known: list[str]) -> str:
+    dotted = [name for name in known if name.count(".") == len(path) - 1] or known
+    return nearest(".".join(path), dotted)
+
+
+def _keys(settings: Settings) -> Iterator[str]:
+    """Give the keys of settings and, one level down, of the settings in them."""
+    for key, value in settings.by_key().items():
+        yield key
+        if isinstance(value, Settings):
+            yield from (f"{key}.{inner}" for inner in value.known_keys())
+
+
+def _has(settings: Any, path: tuple[str, ...]) -> bool:
+    """Whether settings know a key path; one in a block that is null is not there."""
+    if not isinstance(settings, Settings) or path[0] not in settings.known_keys():
+        return False
+    return len(path) == 1 or _has(settings.by_key()[path[0]], path[1:])
+
+
+def _nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    return {path[0]: _nested(path[1:], value) if len(path) > 1 else value}
