@@ -56,6 +56,7 @@ report: $(READY) ## results/report.html: table, figures, curves, warnings, cost,
 	@$(BIN)/python -m zerodr report
 
 mlflow: $(READY) ## lineage in MLflow's own pages
+	@[ ! -f results/lineage/link.json ] || echo "methods in MLflow: $$(tr -d '"' < results/lineage/link.json)"
 	$(BIN)/mlflow ui --host 127.0.0.1 --port 5000 --backend-store-uri sqlite:///results/lineage/mlflow.db
 
 mlflow-server: $(READY) ## lineage of a cluster: MLflow's server on PostgreSQL, on loopback, with a password

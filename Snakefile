@@ -39,6 +39,7 @@ from zerodr.artifacts.guard import repeat_errors, spare_tracebacks
 from zerodr.checkout import provide_caches
 from zerodr.config.words import parse_texts
 from zerodr.errors import ZerodrError
+from zerodr.operations.copies import settle_times
 from zerodr.operations.loading import default_scale, finish_run, load_plan, take_screen
 from zerodr.plan import paths
 from zerodr.plan.collections import section_files as list_files
@@ -58,6 +59,8 @@ try:
 except ZerodrError as error:
     raise WorkflowError(str(error)) from None
 
+if workflow.is_main_process:
+    settle_times()
 PATTERNS = Patterns(PLAN)
 spare_tracebacks(lambda target: nearest_target(target, PLAN))
 ENVIRONMENT = str(CHECKOUT / "envs" / "zerodr.yaml")

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def copy_config(folder: Path) -> Path:
     """Copy the project's configuration into a folder, with its resources as a link."""
     (folder / "resources").symlink_to(ROOT / "resources")
-    shutil.copytree(ROOT / "config", folder / "config", symlinks=True)
+    shutil.copytree(ROOT / "config", folder / "config", symlinks=True, ignore=shutil.ignore_patterns("my"))
     return folder
 
 

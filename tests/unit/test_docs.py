@@ -247,7 +247,7 @@ def test_the_collection_of_the_example_is_a_valid_entry(pages):
     block = re.search(r"```yaml[^\n]*\n(collections:.*?)```", pages["docs/add-collection.md"], re.S)
     assert block is not None
     entry = yaml.safe_load(block[1])["collections"]["notes"]
-    assert Collection.model_validate({"name": "notes", "kind": "complete"} | entry).evaluation_split == "test"
+    assert Collection.model_validate({"name": "notes"} | entry).evaluation_split == "test"
 
 
 def test_the_picture_of_the_dag_has_every_rule(root, monkeypatch):

@@ -192,8 +192,8 @@ def test_an_added_measure_is_computed_after_the_others_and_shown(tmp_path, monke
     old, new = stage_of(tmp_path, RUN), stage_of(tmp_path, RUN, measures=["recall_20"])
     evaluate_run(old)
     before = [path.read_bytes() for path in outputs_of(old)]
-    with pytest.raises(ArtifactError, match="has no measure recall_20.*did you mean recall_100"):
-        read_measures(outputs_of(old)[1], "recall_20")
+    with pytest.raises(ArtifactError, match="has no measure recal_20.*did you mean recall_100"):
+        read_measures(outputs_of(old)[1], "recal_20")
     monkeypatch.setitem(MEASURES, "recall_20", Measure("R@20"))
     with pytest.raises(ArtifactError, match="has no measure recall_20.*older than this measure"):
         read_measures(outputs_of(old)[1], "recall_20")

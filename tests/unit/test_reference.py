@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from zerodr.config.training import TrainingSettings
-from zerodr.operations.reference import render
+from zerodr.operations.reference import INDEX, render, render_pages
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +17,9 @@ def page(root):
 
 
 def test_the_page_in_docs_is_the_generated_one(root, page):
-    assert (root / "docs/settings.md").read_text() == page, "run: python -m zerodr settings --write"
+    written = {name: (root / "docs" / name).read_text() for name in render_pages(root)}
+    assert "\n".join(written.values()) == page, "run: python -m zerodr settings --write"
+    assert {path.name for path in (root / "docs/settings").iterdir()} == {Path(name).name for name in written} - {INDEX}
 
 
 def test_every_key_is_described_and_shows_its_default(page):
@@ -29,12 +32,12 @@ def test_limits_choices_and_links_are_in_words(page):
     assert "| `steps` | whole number, ≥ 1 | `1000` |" in page
     assert "`adamw` or `lamb`" in page
     assert f"[{TrainingSettings.__name__}](#{TrainingSettings.__name__.lower()})" in page
-    links = set(re.findall(r"\]\(#([a-z]+)\)", page))
-    assert links <= {heading.lower() for heading in re.findall(r"(?m)^### (\w+)", page)}
+    links = set(re.findall(r"\]\([a-z.]*#([a-z]+)\)", page))
+    assert links <= {heading.lower() for heading in re.findall(r"(?m)^## (\w+)", page)}
 
 
 def test_each_block_is_on_the_page_once(page):
-    headings = re.findall(r"(?m)^### (\w+)", page)
+    headings = re.findall(r"(?m)^## (\w+)", page)
     assert len(headings) == len(set(headings)) > 40
 
 

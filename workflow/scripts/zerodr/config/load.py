@@ -112,7 +112,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def _tuples(values: dict[str, Any]) -> dict[str, Any]:
     """Split a list that Snakemake passes as one string (`--config methods=a,b`)."""
-    lists = ("methods", "collections", "mirrors", "gated", "candidates", "set")
+    lists = ("methods", "collections", "mirrors", "gated", "candidates", "set", "measures")
     if isinstance(values.get("seeds"), int | str):  # seeds=14 and seeds=14,15
         words = str(values["seeds"]).split(",")
         values["seeds"] = tuple(

@@ -1,9 +1,11 @@
 """Name the measures of rankings: a line each, with what tables call it and what computes it (docs/add-metric.md)."""
 
+from collections.abc import Iterable
 from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator
 
+from zerodr.config.own import defined
 from zerodr.errors import nearest
 
 
@@ -37,6 +39,19 @@ MEASURES = {
     "hole_corpus_10": Measure("Hole@10 (corpus)", "metrics:hole_corpus"),
     "hole_corpus_100": Measure("hole_corpus_100", "metrics:hole_corpus", 100),
 }
+CUT = {
+    **{
+        "ndcg_cut": ("nDCG", ""),
+        "recall": ("R", ""),
+        "P": ("P", ""),
+        "success": ("Success", ""),
+        "map_cut": ("MAP", ""),
+    },
+    **{"recip_rank_cut": ("MRR", "metrics:reciprocal_rank"), "hole_pair": ("Hole (pairs)", "metrics:hole_pair")},
+}
+"""Measures that need no line: with any cutoff after `_`."""
+OWN = "measures.py"
+"""Functions of a judged run and a cutoff in the user's own folder: `best_grade_10` calls `best_grade(run, 10)`."""
 FIRST = tuple(MEASURES)
 """Measures of every evaluation. Those added below are settings of evaluations: adding one evaluates again, no more."""
 MEASURES |= {
@@ -44,23 +59,51 @@ MEASURES |= {
 }
 
 
-def added() -> list[str]:
-    """List the measures beyond FIRST."""
-    return [name for name in MEASURES if name not in FIRST]
+def measure_of(name: str) -> Measure:
+    """Return a measure: of the table above, of trec_eval with another cutoff, or the user's own.
+
+    Raises:
+        ValueError: there is none, with the nearest.
+
+    >>> measure_of("recall_20"), measure_of("recip_rank_cut_5").cut
+    (Measure(label='R@20', function='', cut=20), 5)
+    """
+    stem, _, cut = name.rpartition("_")
+    if name in MEASURES:
+        return MEASURES[name]
+    if cut.isascii() and cut.isdigit() and int(cut) > 0:
+        if stem in CUT:
+            label, function = CUT[stem]
+            return Measure(f"{label}@{cut}", function, int(cut))
+        if defined(OWN).get(stem) == "function":
+            return Measure(f"{stem}@{cut}", f"{OWN}:{stem}", int(cut))
+    raise ValueError(f"{name!r} is no measure, {nearest(name, [*MEASURES, *(f'{stem}_20' for stem in CUT)])}")
+
+
+def added(chosen: Iterable[str] = ()) -> list[str]:
+    """List the measures beyond FIRST: those added above, and those that a configuration names."""
+    return [name for name in dict.fromkeys([*MEASURES, *chosen]) if name not in FIRST]
+
+
+def is_own(name: str) -> bool:
+    """Whether a measure is a function of the user's own file."""
+    return measure_of(name).function.startswith(f"{OWN}:")
 
 
 def label_of(name: str) -> str:
     """Return what tables call a measure; the name itself of a number that is no measure of rankings.
 
-    >>> label_of("recip_rank_cut_10"), label_of("seconds")
-    ('MRR@10', 'seconds')
+    >>> label_of("recip_rank_cut_10"), label_of("seconds"), label_of("recall_20")
+    ('MRR@10', 'seconds', 'R@20')
     """
-    return MEASURES[name].label if name in MEASURES else name
+    try:
+        return measure_of(name).label
+    except ValueError:
+        return name
 
 
 def _known(name: str) -> str:
-    if name not in MEASURES:
-        raise ValueError(f"{name!r} is no measure, {nearest(name, MEASURES)}")
+    measure_of(name)
     return name
 
 

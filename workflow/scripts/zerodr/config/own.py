@@ -1,9 +1,13 @@
-"""Find what is a user's own: recipes, collections and settings in `config/my/`, next to what the bench ships.
+"""Find what is a user's own: recipes, collections, losses, measures and settings in `config/my/`.
 
 Git ignores the folder, and so do the tests. ZERODR_MY names another one; empty: none.
 """
 
+import ast
+import hashlib
 import os
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -54,3 +58,69 @@ def place_of(recipe: str, config: Path) -> str:
     folder = own_folder(config)
     mine = folder / f"{recipe}.yaml" if folder else None
     return str(mine) if mine is not None and mine.is_file() else f"config/methods/{recipe}.yaml"
+
+
+# ---- losses.py and measures.py -----------------------------------------------------------------------------------
+CONFIG = Path("config")
+
+
+def own_code(file: str) -> Path | None:
+    """Return the user's own `losses.py` or `measures.py`; None where there is none."""
+    folder = own_folder(CONFIG)
+    return folder / file if folder and (folder / file).is_file() else None
+
+
+def defined(file: str) -> dict[str, str]:
+    """Name what a file of the user's own defines: `function` or `class` by name. The file is not run.
+
+    Raises:
+        ConfigError: it is no Python.
+    """
+    return {name: "class" if isinstance(node, ast.ClassDef) else "function" for name, node in _parsed(file)[1].items()}
+
+
+def _parsed(file: str) -> tuple[list[ast.stmt], dict[str, ast.stmt]]:
+    """Parse a file: its statements, and its functions and classes by name."""
+    path = own_code(file)
+    return _parse(path, path.stat().st_mtime_ns) if path else ([], {})
+
+
+@cache
+def _parse(path: Path, changed: int) -> tuple[list[ast.stmt], dict[str, ast.stmt]]:
+    try:
+        body = ast.parse(path.read_bytes()).body
+    except SyntaxError as error:
+        raise ConfigError(f"{path}:{error.lineno}", f"is no Python ({error.msg})", "correct the line") from None
+    named = {node.name: node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    return body, dict[str, ast.stmt](named)
+
+
+def code_digest(file: str, *names: str) -> str:
+    """Return the SHA-256 of functions or classes of a file of the user's own: what they make is known by it.
+
+    It covers what they use of the file: further functions, and all that is outside of functions. Not comments.
+    """
+    body, named = _parsed(file)
+    used, waiting = set[str](), list(names)
+    while waiting:
+        if (name := waiting.pop()) in named and name not in used:
+            used.add(name)
+            waiting += [node.id for node in ast.walk(named[name]) if isinstance(node, ast.Name)]
+    kept = [node for node in body if node not in named.values() or getattr(node, "name", "") in used]
+    return hashlib.sha256("".join(map(ast.unparse, kept)).encode()).hexdigest()
+
+
+def load_code(file: str, name: str) -> Any:
+    """Load a function or class of the user's own file.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
+    path = own_code(file)
+    if path is None:
+        raise ConfigError(f"{CONFIG / 'my' / file}", f"is missing, which defines {name}", "put it back")
+    spec = spec_from_file_location(f"zerodr_my_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, name)

@@ -10,6 +10,7 @@ from zerodr.config.base import Settings
 from zerodr.config.counterparts import OtherStart
 from zerodr.config.generation import WriterSettings
 from zerodr.config.loose_files import COLUMNS, CUT, Columns, Cut
+from zerodr.config.measures import MeasureName
 
 
 class Lengths(Settings):
@@ -141,12 +142,17 @@ class Config(Settings):
     """Documents of one embedding shard. None: the scale's."""
     gpus: int | None = Field(None, ge=0)
     """GPUs that one training job asks for, others one each; 0: none (one that it sees is used). None: the scale's."""
+    gpu_partition: str | None = None
+    """Slurm partition of all jobs that ask for a GPU, where the default partition has none."""
     nodes: int = Field(1, ge=1)
     """Machines of one training job, which share its GPUs equally; more than one need --profile slurm."""
     bootstrap_samples: int = Field(1000, ge=1)
     """Resamples of the bootstrap intervals of measures; those of differences have 20,000 subsets of the queries."""
     randomization_samples: int = Field(10000, ge=1)
     """Permutations of the randomisation test."""
+    measures: tuple[MeasureName, ...] = ()
+    """Measures of the tables, such as `[ndcg_cut_20, recall_20]`: the first one is in the main table's cells and tests,
+    the others in tables below it, and all next to those of papers' items. Without any: nDCG@10."""
     baseline: str = "bm25-flat"
     """Significance is tested against this method."""
     references: tuple[Reference, ...] = (

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from zerodr.config.base import Settings
+from zerodr.config.own import code_digest, defined
+from zerodr.errors import nearest
 
 FILE = "file"
 
@@ -31,6 +33,16 @@ LOSSES = {
     "margin_mse": Loss(("inverse_temperature",), "distillation:margin_mse"),
     "kl": Loss(("teacher_temperature", "inverse_temperature"), "distillation:kl_distillation"),
 }
+
+
+OWN = "losses.py"
+OWN_LOSS = Loss(("arguments", "code"))
+
+
+def _known_loss(name: str) -> str:
+    if name not in LOSSES and name not in defined(OWN):
+        raise ValueError(f"{name!r} is no loss, {nearest(name, [*LOSSES, *defined(OWN)])}")
+    return name
 
 
 class JoinedTexts(Settings):
@@ -187,8 +199,8 @@ class ObjectiveSettings(LossSettings):
     first: ClassVar = frozenset({"in_batch", "mask_known_positives", "inverse_temperature", "teacher_temperature"})
     """Options that are written whatever the loss. Another one is written only where the loss reads it, so that a new
     option leaves models of other losses as they are."""
-    name: Literal["pairwise_nll", "info_nce", "margin_mse", "kl"]  # type: ignore[assignment]
-    """A loss of LOSSES."""
+    name: Annotated[str, AfterValidator(_known_loss)]
+    """A loss of LOSSES, or a function or class of your own `config/my/losses.py`."""
     in_batch: bool = True
     """info_nce: documents of other queries are negatives too (across processes)."""
     mask_known_positives: bool = True
@@ -197,16 +209,28 @@ class ObjectiveSettings(LossSettings):
     """info_nce, margin_mse, kl: factor on the model's similarities."""
     teacher_temperature: float = Field(1.0, gt=0)
     """kl: divides the teacher's scores."""
+    arguments: dict[str, Any] = {}
+    """Your own losses: arguments of the function or class."""
+    code: str = ""
+    """Your own losses: SHA-256 of their code, which is filled in. Other code makes another model."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_code(cls, value: Any) -> Any:
+        own = isinstance(value, dict) and value.get("name") not in LOSSES and value.get("name") in defined(OWN)
+        return value | {"code": value.get("code") or code_digest(OWN, value["name"])} if own else value
 
     @property
     def compares(self) -> bool:
         """Whether a query is compared with its own documents alone, so not with those of the batch."""
+        if self.name not in LOSSES:
+            return defined(OWN).get(self.name) == "function"
         return self.name != "info_nce" or not self.in_batch
 
     @property
     def options(self) -> set[str]:
         """Keys that the loss reads."""
-        return {"name", "negatives_per_query", *LOSSES[self.name].options}
+        return {"name", "negatives_per_query", *LOSSES.get(self.name, OWN_LOSS).options}
 
     def unwritten(self) -> set[str]:
         """Name the options that the loss does not read, but for the first ones."""

@@ -31,6 +31,8 @@ class CompareSettings(Settings):
     """Permutations of the randomisation test, resamples of the intervals."""
     methods: tuple[str, ...]
     """Full names of the table's methods, in its order."""
+    metric: str = METRIC
+    """Measure that is tested."""
 
 
 def compare_runs(stage: Stage) -> None:
@@ -87,13 +89,13 @@ def compare(frame: pd.DataFrame, settings: CompareSettings, seed: int) -> pd.Dat
     """Return TEST_COLUMNS, a row a test. Holm's correction is over all rows. Empty without results of the baseline."""
     rows = []
     for collection, runs in frame.groupby("collection", sort=False):
-        values = runs.pivot(index="query", columns="model", values=METRIC)
+        values = runs.pivot(index="query", columns="model", values=settings.metric)
         others = [m for m in settings.methods if m in values.columns and m != settings.baseline]
         if settings.baseline not in values.columns or not others:
             continue
         base = values[settings.baseline].to_numpy()
         tests = paired_tests(values[others].to_numpy(), base, settings.samples, seed)
-        shared = {"collection": str(collection), "baseline": settings.baseline, "metric": METRIC}
+        shared = {"collection": str(collection), "baseline": settings.baseline, "metric": settings.metric}
         shared |= {"protocol": runs["protocol"].iloc[0], "baseline_value": base.mean()}
         for method, test in zip(others, tests, strict=True):
             rows.append(shared | asdict(test) | {"method": method, "method_value": values[method].mean()})
@@ -106,7 +108,8 @@ def compare(frame: pd.DataFrame, settings: CompareSettings, seed: int) -> pd.Dat
 def write_tests(path: Path, tests: pd.DataFrame, settings: CompareSettings) -> None:
     """Write the table, then its explanation as lines that start with `# `."""
     notes = [
-        f"each method against {settings.baseline} on the same queries, {METRIC}; difference: method minus baseline",
+        f"each method against {settings.baseline} on the same queries, {settings.metric}; "
+        "difference: method minus baseline",
         "p_t: two-sided paired t-test; p_randomization: two-sided sign-flip permutation test, "
         f"{settings.samples} permutations, (1 + extreme) / (1 + permutations)",
         f"_holm: Holm's step-down correction over the {len(tests)} tests of this table",

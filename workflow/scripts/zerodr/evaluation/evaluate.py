@@ -14,7 +14,7 @@ from zerodr.artifacts.trec import RunDoubt, count_doubts, read_run
 from zerodr.collections.access import read_qrels, split_queries
 from zerodr.collections.samples import SplitSettings
 from zerodr.config.base import validate
-from zerodr.config.measures import FIRST, MEASURES
+from zerodr.config.measures import FIRST, label_of
 from zerodr.errors import ArtifactError, CollectionError, ProtocolError, nearest
 from zerodr.evaluation.findings import read_findings
 from zerodr.evaluation.judged import JudgedRun, judge
@@ -41,6 +41,8 @@ class EvaluateSettings(SplitSettings):
     """Resamples of the intervals."""
     measures: tuple[str, ...] = ()
     """Measures in addition to those of every evaluation."""
+    code: str = ""
+    """SHA-256 of the code of the user's own measures, where one of them is computed."""
 
     @property
     def name(self) -> str:
@@ -157,5 +159,5 @@ def read_measures(path: Path, *names: str) -> pd.DataFrame:
     for name in names:
         if name not in known:
             old = "evaluate its run again: the file is older than this measure"
-            raise ArtifactError(path, f"has no measure {name}", old if name in MEASURES else nearest(name, known))
+            raise ArtifactError(path, f"has no measure {name}", old if label_of(name) != name else nearest(name, known))
     return pq.read_table(path, columns=["model", "collection", "query", *names]).to_pandas()

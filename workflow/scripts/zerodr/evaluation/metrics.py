@@ -18,7 +18,8 @@ import numpy as np
 import pandas as pd
 import pytrec_eval
 
-from zerodr.config.measures import FIRST, MEASURES
+from zerodr.config.measures import FIRST, OWN, measure_of
+from zerodr.config.own import load_code
 from zerodr.evaluation.judged import JudgedRun
 
 BLOCK = 512
@@ -33,12 +34,13 @@ def measure(run: JudgedRun, names: Iterable[str] = FIRST) -> pd.DataFrame:
     >>> measure(judged, ["recall_100", "recip_rank_cut_10"]).loc["q"].to_dict()
     {'recall_100': 0.5, 'recip_rank_cut_10': 1.0}
     """
-    named = {name: MEASURES[name] for name in names}
+    named = {name: measure_of(name) for name in names}
     frame = _trec_eval(run, [name for name, one in named.items() if not one.function])
     for name, one in named.items():
         if one.function:
             module, function = one.function.split(":")
-            frame[name] = getattr(import_module(f"zerodr.evaluation.{module}"), function)(run, one.cut)
+            own = load_code(OWN, function) if module == OWN else None
+            frame[name] = (own or getattr(import_module(f"zerodr.evaluation.{module}"), function))(run, one.cut)
     return frame[list(named)]
 
 

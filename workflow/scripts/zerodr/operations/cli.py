@@ -20,7 +20,7 @@ from zerodr.errors import ArtifactError, ConfigError
 if TYPE_CHECKING:
     from zerodr.plan import Plan
 
-SCHEMA, REFERENCE = Path("config/schema.json"), Path("docs/settings.md")
+SCHEMA, DOCS = Path("config/schema.json"), Path("docs")
 COMPLETES = "_ZERODR_COMPLETE"  # the variable by which a shell asks for words
 
 
@@ -38,6 +38,18 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+class Kind(StrEnum):
+    """What a user adds."""
+
+    method = "method"
+    loss = "loss"
+    objective = "objective"
+    collection = "collection"
+    measure = "measure"
+
+
 SHOWN: set[str] = set()  # notices about folders, each once
 CALLED_IN = [Path()]  # the folder of the call; commands run in the checkout's root
 
@@ -84,7 +96,7 @@ def _start(
     provide_caches()
 
 
-@app.command()
+@app.command(rich_help_panel="Look at results")
 def lineage(
     artifact: Artifact,
     down: Annotated[bool, typer.Option("--down/--up", help="Show its users, or its sources.")] = False,
@@ -102,7 +114,7 @@ def lineage(
         raise ArtifactError(path, problem, f"see: python -m zerodr verify {path}")
 
 
-@app.command()
+@app.command(rich_help_panel="Look at results")
 def explain(artifact: Artifact, config: Words = None, sets: Sets = None) -> None:
     """Explain an artifact: its origin, whether it is current, and the command that updates it."""
     from zerodr.lineage import explain as explanation
@@ -115,7 +127,7 @@ def explain(artifact: Artifact, config: Words = None, sets: Sets = None) -> None
     typer.echo(explanation.explain(graph, path, plan_of(words), words))
 
 
-@app.command()
+@app.command(rich_help_panel="Look at results")
 def verify(
     artifacts: Artifacts = None,
     everything: Annotated[bool, typer.Option("--all", help="Every artifact with a record.")] = False,
@@ -136,7 +148,7 @@ def verify(
     raise typer.Exit(1 if findings else 0)
 
 
-@app.command()
+@app.command(rich_help_panel="Look at results")
 def diff(
     left: Artifact,
     right: Artifact,
@@ -151,7 +163,7 @@ def diff(
     typer.echo(compare(graph, graph.find(left), graph.find(right), metric, queries))
 
 
-@app.command()
+@app.command(rich_help_panel="Look at results")
 def publish(artifacts: Artifacts = None) -> None:
     """Publish lineage records, by default final ones, to the store of MLFLOW_TRACKING_URI; repeating adds nothing."""
     from zerodr.lineage import publish as publisher
@@ -164,13 +176,14 @@ def publish(artifacts: Artifacts = None) -> None:
     typer.echo(f"{added} artifacts added to {shown_uri(tracking_uri())}")
 
 
-@app.command()
+@app.command(rich_help_panel="Plan and run")
 def plan(
     target: Annotated[str, typer.Argument(help="Target for snakemake.")] = "all",
     scale: Annotated[str | None, typer.Option(help="A preset of config/scales.yaml.")] = None,
     profile: Annotated[
         str | None, typer.Option(help="Profile of snakemake; default: slurm at scale paper, else this machine.")
     ] = None,
+    price: Annotated[float | None, typer.Option(min=0, help="Of a GPU-hour, in any currency.")] = None,
     config: Words = None,
     sets: Sets = None,
 ) -> None:
@@ -192,10 +205,10 @@ def plan(
     if jobs:
         slurm = bench.bench.scale.as_published if profile is None else "slurm" in profile
         start = costs.START_S if slurm else costs.START_HERE_S
-        typer.echo(costs.render(jobs, costs.costs(jobs, costs.estimates_of(bench), start)))
+        typer.echo(costs.render(jobs, costs.costs(jobs, costs.estimates_of(bench), start), price))
 
 
-@app.command()
+@app.command(rich_help_panel="Plan and run")
 def pin(
     models: Annotated[list[str] | None, typer.Argument(help="Names on the hub; default: all that are locked.")] = None,
     renew: Annotated[bool, typer.Option("--renew", help="Lock what the hub calls main now.")] = False,
@@ -207,7 +220,7 @@ def pin(
         typer.echo(line)
 
 
-@app.command()
+@app.command(rich_help_panel="Plan and run")
 def adapt(
     folders: Annotated[
         list[Path], typer.Argument(help="Documents: a folder of files (txt, md, html, pdf, docx, csv, ...), or a file.")
@@ -254,7 +267,7 @@ def adapt(
             raise typer.Exit(status)
 
 
-@app.command()
+@app.command(rich_help_panel="Plan and run")
 def targets(
     paths: Annotated[list[str] | None, typer.Argument(help="Targets to check.")] = None,
     config: Words = None,
@@ -272,7 +285,7 @@ def targets(
     raise typer.Exit(1 if wrong else 0)
 
 
-@app.command()
+@app.command(rich_help_panel="Look at methods")
 def recipe(
     name: Annotated[str, typer.Argument(help="A method, such as coco-dr or coco-dr+official.")],
     scale: Annotated[str | None, typer.Option(help="A preset of config/scales.yaml.")] = None,
@@ -296,7 +309,7 @@ def recipe(
         typer.echo(render_difference(name, bench, plan_of([*words, f"scale={diff}"]).bench))
 
 
-@app.command()
+@app.command(rich_help_panel="Plan and run")
 def doctor(config: Words = None) -> None:
     """List what this machine lacks and how to provide it. Exit status 0 when the mini job can run."""
     from zerodr.operations.doctor_bench import examine_bench
@@ -307,7 +320,21 @@ def doctor(config: Words = None) -> None:
     raise typer.Exit(1 if is_missing(findings) else 0)
 
 
-@app.command()
+@app.command(rich_help_panel="Extend and set up")
+def new(
+    kind: Annotated[Kind, typer.Argument(help="What to add.")],
+    name: Annotated[str, typer.Argument(help="Its name.")],
+    archive: Annotated[Path | None, typer.Option(help="ZIP of a collection, in BEIR's layout.")] = None,
+) -> None:
+    """Write a recipe, loss, objective, collection or measure of yours into config/my, filled in; it plans at once."""
+    from zerodr.operations.scaffold import write_new
+
+    require_checkout("zerodr new")
+    written = write_new(kind.value, name, CALLED_IN[0] / archive if archive else None)
+    typer.echo("\n".join([*(f"wrote {path}" for path in written.files), f"next: {written.next}"]))
+
+
+@app.command(rich_help_panel="Extend and set up")
 def convert(
     source: Annotated[
         Path, typer.Argument(help="Folder of a checkpoint with pytorch_model.bin or Condenser's model.pt.")
@@ -324,7 +351,7 @@ def convert(
     typer.echo("\n".join(f"{name}: {value}" for name, value in facts.items()))
 
 
-@app.command()
+@app.command(rich_help_panel="Extend and set up")
 def completion(
     shell: Annotated[Shell, typer.Argument(help="Shell that reads the script.")] = Shell.bash,
 ) -> None:
@@ -335,7 +362,7 @@ def completion(
     typer.echo(get_completion_script(**words))
 
 
-@app.command()
+@app.command(rich_help_panel="Look at results")
 def show(config: Words = None) -> None:
     """Print the main table, and the paths of plots, logs and lineage."""
     from zerodr.reporting.table import show as shown
@@ -343,7 +370,7 @@ def show(config: Words = None) -> None:
     typer.echo(shown(plan_of(config or []).selection))
 
 
-@app.command()
+@app.command(rich_help_panel="Look at results")
 def report(
     output: Annotated[Path | None, typer.Option(help="The page to write; default: results/report.html.")] = None,
     config: Words = None,
@@ -355,7 +382,7 @@ def report(
     typer.echo(f"open {page}")
 
 
-@app.command()
+@app.command(rich_help_panel="Extend and set up")
 def schema(write: Annotated[bool, typer.Option("--write", help=f"Write it to {SCHEMA}.")] = False) -> None:
     """Print the JSON schema of config/config.yaml."""
     from zerodr.config.load import config_schema
@@ -366,16 +393,20 @@ def schema(write: Annotated[bool, typer.Option("--write", help=f"Write it to {SC
         typer.echo(config_schema(), nl=False)
 
 
-@app.command()
+@app.command(rich_help_panel="Look at methods")
 def settings(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the Markdown itself.")] = False,
-    write: Annotated[bool, typer.Option("--write", help=f"Write it to {REFERENCE}.")] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help=f"Write it to {DOCS}/settings.md and {DOCS}/settings/.")
+    ] = False,
 ) -> None:
     """Print the reference of all settings: key, value, default, meaning."""
-    from zerodr.operations.reference import render
+    from zerodr.operations.reference import render, render_pages
 
     if write:
-        REFERENCE.write_text(render(), encoding="utf-8")
+        (DOCS / "settings").mkdir(exist_ok=True)
+        for name, text in render_pages().items():
+            (DOCS / name).write_text(text, encoding="utf-8")
     elif markdown:
         typer.echo(render(), nl=False)
     else:

@@ -22,7 +22,7 @@ With = Annotated[str, typer.Option("--with", metavar="METHOD", help="A second me
 Corpus = Annotated[str, typer.Option(help="A collection, or a folder of documents for a model folder from anywhere.")]
 
 
-@app.command()
+@app.command(rich_help_panel="Ask single queries")
 def search(
     result: Result,
     query: Annotated[str, typer.Argument(help="What to look for.")],
@@ -41,7 +41,7 @@ def search(
         print_answer(desk.answer(query, names, count))
 
 
-@app.command()
+@app.command(rich_help_panel="Ask single queries")
 def serve(
     result: Result,
     other: With = "",

@@ -20,6 +20,7 @@ Generated from the typed configuration by `python -m zerodr settings --write`: d
 * `null` is YAML for "not set". What that means is said in the last column.
 * An unknown key fails with the nearest known one. A value outside its limits fails with what was expected and found.
 """
+INDEX, SOURCES = "settings.md", "settings/sources.md"
 ORIGINS = (
     "Values at scale `paper` by source: `paper` states them; `code` is the authors' released code, where "
     "the paper leaves them open or states others; the rest is `ours`. What the variants `official` and `released` "
@@ -29,21 +30,49 @@ ADVANCED = "* Keys marked *advanced* are set by no file of config/: most runs le
 
 
 def render(root: Path = Path(".")) -> str:
-    """Write the whole page, a section for each file and a sub-section for each block of settings.
+    """Write all pages, one after another."""
+    return "\n".join(render_pages(root).values())
+
+
+def render_pages(root: Path = Path(".")) -> dict[str, str]:
+    """Write a page for each file of the configuration, a section for each block of settings, and the page above them.
 
     Args:
         root: of the checkout, whose recipes say which options are advanced.
+
+    Returns:
+        text by path below `docs/`.
     """
-    advanced = advanced_fields(root)
-    shown: set[type] = set()
-    paragraphs: list[str] = []
+    advanced, shown = advanced_fields(root), set[type]()
+    pages, rows = {INDEX: ""}, list[str]()
     for heading, note, roots in sections():
-        paragraphs.append(f"## {heading}\n\n{note}\n")
-        for outermost in roots:
-            paragraphs += [_block(block, advanced) for block in _reachable(outermost, shown)]
-    paragraphs.append(_origins(root))
-    body = "\n".join(paragraphs)
-    return f"{PREAMBLE}{ADVANCED if '*Advanced.*' in body else ''}\n{body}"
+        blocks = [block for outermost in roots for block in _reachable(outermost, shown)]
+        name = f"settings/{Path(heading).stem}.md"
+        pages[name] = "\n".join([f"# {heading}\n\n{note}\n", *(_block(block, advanced) for block in blocks)])
+        rows.append(f"| [{heading}]({name}) | {', '.join(f'`{block.__name__}`' for block in blocks)} |")
+    if origins := _origins(root):
+        pages[SOURCES] = origins
+        rows.append(
+            f"| [Sources of the papers' recipes]({SOURCES}) | what the papers state, what their code, what is ours |"
+        )
+    index = f"{PREAMBLE}{ADVANCED if any('*Advanced.*' in text for text in pages.values()) else ''}"
+    pages[INDEX] = "\n".join([index, "| page | blocks |", "|---|---|", *rows, ""])
+    homes = {
+        block.lower(): name.removeprefix("settings/")
+        for name, text in pages.items()
+        for block in re.findall(r"(?m)^## (\w+)$", text)
+    }
+    return {name: _linked(text, homes, name.removeprefix("settings/")) for name, text in pages.items()}
+
+
+def _linked(text: str, homes: dict[str, str], here: str) -> str:
+    """Lead links to blocks of other pages there."""
+
+    def link(found: re.Match[str]) -> str:
+        home = homes.get(found[1], here)
+        return f"](#{found[1]})" if home == here else f"]({home}#{found[1]})"
+
+    return re.sub(r"\]\(#([a-z]+)\)", link, text)
 
 
 def _origins(root: Path) -> str:
@@ -58,7 +87,7 @@ def _origins(root: Path) -> str:
     ]
     if not rows:
         return ""
-    head = f"## Sources of the papers' recipes\n\n{ORIGINS}\n\n| recipe | source | values |\n|---|---|---|\n"
+    head = f"# Sources of the papers' recipes\n\n{ORIGINS}\n\n| recipe | source | values |\n|---|---|---|\n"
     return head + "\n".join(rows) + "\n"
 
 
@@ -163,7 +192,7 @@ def _block(model: type[BaseModel], advanced: set[tuple[type[BaseModel], str]]) -
     table = f"| key | value | default | meaning |\n|---|---|---|---|\n{rows}\n"
     papers = dict.fromkeys(_kind(owner) for owner, _ in known.values() if owner is not model)
     added = f"Papers add keys: {', '.join(papers)}.\n\n" if papers else ""
-    return f"### {model.__name__}\n\n{_prose(model.__doc__)}\n\n{added}{table}"
+    return f"## {model.__name__}\n\n{_prose(model.__doc__)}\n\n{added}{table}"
 
 
 def _row(name: str, field: FieldInfo, text: str | None, is_advanced: bool) -> str:
@@ -218,4 +247,6 @@ def _prose(text: str | None) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    """Escape what Markdown would read as a cell's end, or as HTML outside of code."""
+    parts = text.replace("|", "\\|").split("`")
+    return "`".join(part if number % 2 else part.replace("<", "&lt;") for number, part in enumerate(parts))

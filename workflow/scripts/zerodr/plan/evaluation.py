@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from zerodr.config.measures import added
+from zerodr.config.measures import OWN, added, is_own, measure_of
 from zerodr.config.methods import RunMethod
+from zerodr.config.own import code_digest
 from zerodr.plan import paths
 from zerodr.plan.lexical import ranking
 from zerodr.plan.plan import Plan
@@ -23,7 +24,9 @@ def _evaluate_params(plan: Plan, wc: Any) -> Params:
     row = plan.collection(wc.collection)
     named = {"model": wc.model, "protocol": wc.protocol, "bootstrap_samples": plan.config.bootstrap_samples}
     every = {"every_query": True} if row.ranked_split != row.evaluation_split else {}
-    more = {"measures": names} if (names := added()) else {}
+    more: Params = {"measures": names} if (names := added(plan.config.measures)) else {}
+    if own := [measure_of(name).function.partition(":")[2] for name in names if is_own(name)]:
+        more["code"] = code_digest(OWN, *own)
     return ranking(plan, wc) | named | every | more | {"split": row.evaluation_split}
 
 
@@ -35,4 +38,5 @@ def _compare_inputs(plan: Plan, wc: Any) -> Files:
 @params("compare_runs")
 def _compare_params(plan: Plan, wc: Any) -> Params:
     samples = plan.config.randomization_samples
-    return {"baseline": plan.config.baseline, "samples": samples, "methods": plan.ranked}
+    metric = {"metric": plan.config.measures[0]} if plan.config.measures else {}
+    return {"baseline": plan.config.baseline, "samples": samples, "methods": plan.ranked} | metric

@@ -183,6 +183,9 @@ def target_steps(plan: Plan, name: str, target: str) -> int:
 # ---- rules -----------------------------------------------------------------------------------------------------
 def _read(plan: Plan, wc: Any) -> tuple[Item, list[str], Reads]:
     item, collections = find_item(plan, wc.paper, wc.item), item_collections(plan, wc.paper, wc.item)
+    if isinstance(item, MethodsItem) and (chosen := plan.config.measures):
+        more = dict.fromkeys(name for name in (*item.beside, *chosen) if name != item.measure)
+        item = item.model_copy(update={"beside": tuple(more)})
     return item, collections, read_item(plan, item, collections, f"{wc.paper}: {wc.item}")
 
 

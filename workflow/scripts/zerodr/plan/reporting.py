@@ -93,6 +93,8 @@ def table(plan: Plan, methods: Sequence[str]) -> Params:
         "protocol": {"name": plan.config.protocol} | plan.protocol(plan.config.protocol).model_dump(mode="json"),
         "scale": plan.config.scale,
         "source": plan.source,
+        **({"metric": plan.config.measures[0]} if plan.config.measures else {}),
+        **({"beside": plan.config.measures[1:]} if plan.config.measures[1:] else {}),
     }
 
 

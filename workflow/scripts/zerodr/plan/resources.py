@@ -87,7 +87,9 @@ class Machines:
         if facts_of(rule).light:
             return {}
         placement = self.placement(rule) if facts_of(rule).trains else {}
-        gpu = {"gpu": self.gpus(rule)} if need(rule).gpu else {}
+        gpu: dict[str, Any] = {"gpu": self.gpus(rule)} if need(rule).gpu else {}
+        if self.bench.config.gpu_partition and self.gpus(rule):
+            gpu["slurm_partition"] = self.bench.config.gpu_partition
         return placement | {"mem_mb": self.memory_mib(rule), "runtime": self.minutes(rule)} | gpu
 
     def memory_mib(self, rule: str) -> Callable[..., int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +32,7 @@ from zerodr.reporting.panels import (
     panels,
     save,
     style,
+    svg_of,
     wrapped,
 )
 from zerodr.reporting.render import mark_of, marks_note
@@ -182,6 +184,12 @@ def plot_item(stage: Stage) -> None:
         figure = draw(frame, settings)
         figure.suptitle(wrapped(figure, settings.item["title"], 10), fontsize=10)
         save(figure, stage.output("svg"), stage.output("png"))
+
+
+def drawn(table: Path, settings: ItemParams) -> str:
+    """Draw an item's table as an element of its page."""
+    with drawing_style(left=True):
+        return svg_of(figures()[settings.item["kind"]](pd.read_csv(table, sep="\t", comment="#"), settings))
 
 
 def draw_methods(frame: pd.DataFrame, settings: ItemParams) -> Figure:

@@ -9,7 +9,7 @@ from pydantic import Field
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
 from zerodr.config.item import Item
-from zerodr.config.papers import item_of
+from zerodr.config.papers import ClaimItem, item_of
 from zerodr.errors import ArtifactError
 from zerodr.evaluation.numbers import tsv
 from zerodr.papers import modules
@@ -72,7 +72,10 @@ def build_item(stage: Stage) -> None:
     stage.output("published").write_text(cells_tsv(compared), encoding="utf-8")
     stage.output("table").write_text(tsv(table.frame, notes), encoding="utf-8")
     stage.output("markdown").write_text(text, encoding="utf-8")
-    stage.output("html").write_text(render.page(text, f"{settings.paper}, {settings.name}"), encoding="utf-8")
+    page = render.page(text, f"{settings.paper}, {settings.name}")
+    if isinstance(item, ClaimItem):
+        page = page.replace("</table>", f"</table>\n{item_tables.drawn(stage.output('table'), settings)}", 1)
+    stage.output("html").write_text(page, encoding="utf-8")
 
 
 def compared_cells(stage: Stage, settings: ItemParams, table: ItemTable) -> pd.DataFrame:

@@ -57,11 +57,17 @@ def build_table(stage: Stage) -> None:
     if settings.seeds:
         notes += over_seeds(pd.read_parquet(stage.path("per_query")), settings, stage.seed)
     sections: list[str] = []
+    for other in settings.beside:
+        values = fill(frame, settings, other)
+        lines = zip(settings.methods, values.values.to_numpy(), strict=True)
+        rows = [[method.label, *map(fixed, row)] for method, row in lines if method.scores is None]
+        header = ["", *(column.printed for column in values.columns)]
+        sections.append(f"## {label_of(other)}\n\n{render.markdown_table(header, rows)}")
     if "significance" in stage.spec.inputs:
         tests = pd.read_csv(stage.path("significance"), sep="\t", comment="#")
         marks = render.significance_marks(tests)
-        about, sections = render.significance_section(tests, settings)
-        notes += about
+        about, differences = render.significance_section(tests, settings)
+        notes, sections = [*notes, *about], [*sections, *differences]
     if "published" in stage.spec.outputs:
         comparison = compare(frame, _references(stage, settings), settings)
         printed = read_papers(stage.paths("papers") if "papers" in stage.spec.inputs else [], settings)

@@ -236,8 +236,8 @@ def estimate(past: list[Past], model: str, units: float) -> float | None:
     return like.seconds * max(1.0, units / like.units if like.units else 1.0)
 
 
-def render(jobs: list[Job], estimates: Costs) -> str:
-    """Format the estimates as text, with the limits that the jobs ask for."""
+def render(jobs: list[Job], estimates: Costs, price: float | None = None) -> str:
+    """Format the estimates as text, with the limits that the jobs ask for, and the price of their GPU-hours."""
     seconds, path, limits, unknown = estimates.seconds, estimates.path, estimates.limits, estimates.unknown
     others = estimates.reckoned + estimates.light + len(unknown)
     sources = {
@@ -246,6 +246,8 @@ def render(jobs: list[Job], estimates: Costs) -> str:
         f"light, {estimates.start:.0f} s for the start": estimates.light,
     }
     lines = [f"time        about {duration(sum(seconds))} one after another, {estimates.gpu_hours:.2f} GPU-hours"]
+    if price is not None:
+        lines.append(f"price       about {estimates.gpu_hours * price:,.2f} for the GPU-hours, at {price:g} each")
     lines += [f"            {counted(count, 'job')}: {source}" for source, count in sources.items() if count]
     if unknown:
         most = sum(limits[number] for number in unknown)

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zerodr.config.training import LOSSES, LossSettings
+from zerodr.config.own import code_digest, load_code
+from zerodr.config.training import LOSSES, OWN, LossSettings, ObjectiveSettings
 from zerodr.errors import ConfigError
 from zerodr.losses.contrastive import Reduction, info_nce, known_positive_mask, pairwise_nll
 from zerodr.papers import modules
@@ -93,14 +94,17 @@ class ScoreLoss(Objective):
     """A function of zerodr.losses, of the scores of a query's documents, its positive first.
 
     Args:
-        name: of LOSSES.
+        name: of LOSSES, or of the user's own.
+        loss: the user's own function.
         options: keyword arguments of the function.
     """
 
-    def __init__(self, name: str, **options: Any) -> None:
-        module, function = LOSSES[name].function.split(":")
+    def __init__(self, name: str, loss: Callable[..., Tensor] | None = None, **options: Any) -> None:
         self.name, self.options = name, options
-        self.loss = getattr(import_module(f"zerodr.losses.{module}"), function)
+        if loss is None:
+            module, function = LOSSES[name].function.split(":")
+            loss = getattr(import_module(f"zerodr.losses.{module}"), function)
+        self.loss = loss
         self.distils = "teacher" in signature(self.loss).parameters
 
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
@@ -145,4 +149,22 @@ def make_objective(settings: LossSettings) -> Objective:
         every |= paper.TRAINING.objectives
     if settings.name in every:
         return every[settings.name](settings)
+    if settings.name not in LOSSES:
+        assert isinstance(settings, ObjectiveSettings)
+        return _own(settings)
     return ScoreLoss(settings.name, **{option: getattr(settings, option) for option in LOSSES[settings.name].options})
+
+
+def _own(settings: ObjectiveSettings) -> Objective:
+    """Make an objective of the user's own function of scores, or class.
+
+    Raises:
+        ConfigError: its code is not the planned one.
+    """
+    made = load_code(OWN, settings.name)
+    if settings.code != code_digest(OWN, settings.name):
+        raise ConfigError(f"objective {settings.name}", "has changed since this job was planned", "run again")
+    if isinstance(made, type):
+        objective: Objective = made(**settings.arguments)
+        return objective
+    return ScoreLoss(settings.name, made, **settings.arguments)

@@ -1,0 +1,132 @@
+"""Losses, objectives and measures of the user's own folder, the scaffolds of `zerodr new`, measures by name."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+import torch
+from tests.unit.config_helpers import copy_config
+
+from zerodr.config.load import load_bench
+from zerodr.config.measures import label_of
+from zerodr.config.own import code_digest
+from zerodr.config.training import ObjectiveSettings
+from zerodr.errors import CollectionError, ConfigError
+from zerodr.evaluation.judged import judge
+from zerodr.evaluation.metrics import measure
+from zerodr.operations.scaffold import write_new
+from zerodr.plan import Plan
+from zerodr.training.objectives.base import Encoded
+from zerodr.training.objectives.ranking import make_objective
+
+LOSSES = Path("config/my/losses.py")
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.delenv("ZERODR_MY")
+    copy_config(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def planned(rule, **words) -> list[str]:
+    plan = Plan(load_bench(Path("."), {}))
+    names = {"stage": "ep0", "scope": "shared"} | words
+    return [
+        plan.settings(rule)(SimpleNamespace(model=model, **names))
+        for model in ("dpr", "ance", "coco-dr")
+        if names["stage"] in plan.chains.trained(model).chain
+    ]
+
+
+def batch() -> Encoded:
+    queries = torch.tensor([[2.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    documents = torch.tensor([[[1.0, 0.0], [0.5, 1.0]], [[0.0, 1.0], [1.0, 0.0]]])
+    return Encoded(0, queries, documents, known=torch.tensor([[0, 0], [0, 2], [1, 2]]))
+
+
+def test_a_loss_of_two_files_leaves_every_other_model_as_it_is(project):
+    before = planned("finetune")
+    files = write_new("loss", "hinge").files
+    assert [str(path) for path in files] == ["config/my/losses.py", "config/my/dpr-hinge.yaml"]
+    assert planned("finetune") == before
+    plan = Plan(load_bench(project, {}))
+    job = plan.settings("finetune")(SimpleNamespace(model="dpr-hinge", stage="ep0", scope="shared"))
+    settings = json.loads(job)["settings"]["settings"]["objective"]
+    assert settings["arguments"] == {"margin": 0.5} and settings["code"] == code_digest("losses.py", "hinge")
+    made = make_objective(ObjectiveSettings(**settings))
+    assert made(batch())["hinge"].item() == pytest.approx((0.0 + 0.0) / 2)  # 2 - 1 and 1 - 0 exceed the margin
+
+
+def test_an_objective_sees_documents_of_other_queries_but_no_known_positives(project):
+    write_new("objective", "Smooth")
+    settings = ObjectiveSettings(name="Smooth", arguments={"temperature": 1.0, "smoothing": 0.0})
+    assert not settings.compares
+    scores = torch.tensor([[2.0, 1.0, -1e4, 2.0], [0.0, 1.0, 1.0, 0.0]])
+    loss = make_objective(settings)(batch())["Smooth"]
+    assert loss.item() == pytest.approx(torch.nn.functional.cross_entropy(scores, torch.tensor([0, 2])).item())
+
+
+def test_code_is_known_by_what_it_uses(project):
+    write_new("loss", "hinge")
+    first = code_digest("losses.py", "hinge")
+    write_new("objective", "Smooth")
+    LOSSES.write_text(LOSSES.read_text() + "\n# a comment\n")
+    assert code_digest("losses.py", "hinge") == first
+    settings = ObjectiveSettings(name="hinge", arguments={"margin": 0.5})
+    LOSSES.write_text(LOSSES.read_text().replace(".clamp(min=0)", ".clamp(min=0.0)"))
+    assert code_digest("losses.py", "hinge") != first
+    with pytest.raises(ConfigError, match="objective hinge: has changed since this job was planned: run again"):
+        make_objective(settings)
+
+
+def test_a_loss_that_nobody_defines_is_refused_with_the_nearest(project):
+    write_new("loss", "hinge")
+    with pytest.raises(ValueError, match="'hnge' is no loss, did you mean hinge"):
+        ObjectiveSettings(name="hnge")
+    LOSSES.write_text("def hinge(:\n")
+    with pytest.raises(ConfigError, match="losses.py:1: is no Python"):
+        load_bench(project, {})
+
+
+def test_measures_by_name_and_of_ones_own_evaluate_again_and_train_nothing(project):
+    write_new("measure", "best_grade")
+    words = {"measures": ["ndcg_cut_20", "recall_20", "best_grade_10"]}
+    plain, chosen = (Plan(load_bench(project, config)) for config in ({}, words))
+    job = SimpleNamespace(model="dpr", collection="scifact", protocol="standard")
+    before, after = (json.loads(plan.settings("evaluate_run")(job))["settings"] for plan in (plain, chosen))
+    assert after.pop("measures") == ["recall_20", "best_grade_10"]
+    assert after.pop("code") == code_digest("measures.py", "best_grade")
+    assert after == before
+    assert json.loads(chosen.settings("compare_runs")(job))["settings"]["metric"] == "ndcg_cut_20"
+    assert label_of("best_grade_10") == "best_grade@10" and label_of("recall_20") == "R@20"
+    run = pd.DataFrame({"query": ["q", "q"], "document": ["b", "a"], "score": [2.0, 1.0]})
+    qrels = pd.DataFrame({"query": ["q", "q"], "document": ["a", "c"], "grade": [1, 2]})
+    values = measure(judge(run, qrels, ["q"]), ["best_grade_10", "recall_20"]).loc["q"]
+    assert values.to_dict() == {"best_grade_10": 0.5, "recall_20": 0.5}
+
+
+def test_a_method_and_a_collection_plan_at_once(project):
+    with zipfile.ZipFile("notes.zip", "w") as archive:
+        archive.writestr("notes/corpus.jsonl", '{"_id": "1", "text": "a"}\n{"_id": "2", "text": "b"}\n')
+        archive.writestr("notes/queries.jsonl", '{"_id": "q", "text": "a?"}\n{"_id": "r", "text": "b?"}\n')
+        archive.writestr("notes/qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\t1\t1\nr\t1\t0\n")
+    (project / "resources").unlink()
+    written = write_new("collection", "notes", Path("notes.zip"))
+    assert [str(path) for path in written.files] == ["config/my/notes.yaml", "resources/mirror/notes.zip"]
+    write_new("method", "mine")
+    bench = load_bench(project, {"mirrors": ["resources/mirror"]})
+    row = bench.collections["notes"]
+    assert (row.documents, row.queries, row.splits, row.evaluation_split) == (2, 2, {"test": 1}, "test")
+    assert bench.methods["mine"].settings.chain["ep0"].training.learning_rate == 3e-5
+    with pytest.raises(ConfigError, match="mine.yaml: exists already"):
+        write_new("method", "mine")
+    Path("bad.zip").write_bytes(b"no zip")
+    with pytest.raises(CollectionError, match="bad.zip: is no ZIP that can be read"):
+        write_new("collection", "bad", Path("bad.zip"))

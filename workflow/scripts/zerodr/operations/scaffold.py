@@ -1,0 +1,249 @@
+"""Write what a user adds, filled in, into `config/my/`, and name the next command: `zerodr new`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from zerodr.config.own import own_folder
+from zerodr.config.registry import NAME
+from zerodr.errors import CollectionError, ConfigError
+
+CONFIG = Path("config")
+PLAN = "snakemake --profile config/profiles/mini -n"
+RECIPE = """# {what}. All values that are not here are dpr's: zerodr recipe {name} --diff dpr
+like: dpr
+label: {name}
+description: {what}
+settings:
+  chain:
+    ep0:
+{stage}
+"""
+METHOD = """      training: {learning_rate: 3.0e-5}
+      # negatives: {source: previous} # the model's own ranking in place of BM25's"""
+OBJECTIVE = """      objective:
+        name: {name}
+        negatives_per_query: 1
+        inverse_temperature: 1.0 # dpr's at this scale; this loss does not read it
+        arguments: {arguments}"""
+IMPORTS = '''"""Losses of mine: functions of the scores of a query's documents, and classes that see the whole batch."""
+
+import torch
+from torch import Tensor
+
+from zerodr.training.objectives.base import Encoded, Objective
+'''
+LOSS = '''
+
+def {name}(scores: Tensor, margin: float = 1.0) -> Tensor:
+    """Compute the mean of `max(0, margin - positive + negative)`.
+
+    Args:
+        scores: (B, 1 + K) of a query's own documents, the positive first.
+        margin: by how much a positive should score higher.
+    """
+    return (margin - scores[:, :1] + scores[:, 1:]).clamp(min=0).mean()
+'''
+CLASS = '''
+
+class {name}(Objective):
+    """Softmax of a query's positive among the documents of all queries of the batch, with smoothed labels."""
+
+    def __init__(self, temperature: float = 0.05, smoothing: float = 0.1) -> None:
+        self.temperature, self.smoothing = temperature, smoothing
+
+    def __call__(self, batch: Encoded) -> dict[str, Tensor]:
+        """Compute the loss of queries (B, D) and documents (B, 1 + K, D), each query's positive first."""
+        count, width, _ = batch.documents.shape
+        scores = batch.queries @ batch.documents.flatten(0, 1).T / self.temperature  # (B, B * (1 + K))
+        positives = torch.arange(count, device=scores.device) * width
+        if batch.known is not None:  # other documents that are known to be relevant are no negatives
+            query, document = batch.known.to(scores.device).unbind(1)
+            other = document != positives[query]
+            scores = scores.index_put((query[other], document[other]), scores.new_tensor(-1e4))
+        loss = torch.nn.functional.cross_entropy(scores, positives, label_smoothing=self.smoothing)
+        return {{"{name}": loss}}
+'''
+MEASURES = '''"""Measures of mine: functions of a judged run and a cutoff, one value in [0, 1] a query."""
+
+import numpy as np
+
+from zerodr.evaluation.judged import JudgedRun
+'''
+MEASURE = '''
+
+def {name}(run: JudgedRun, cut: int) -> np.ndarray:
+    """Return the highest grade at the first `cut` ranks, as a share of the query's highest grade; (Q,)."""
+    best = run.qrels.groupby("query")["grade"].max().reindex(run.queries).fillna(0).to_numpy(float)
+    reached, top = np.zeros(len(best)), run.rank < cut
+    np.maximum.at(reached, run.query[top], run.grade[top])
+    return np.divide(reached, best, out=np.zeros_like(best), where=best > 0)
+'''
+
+
+class Written(NamedTuple):
+    """Hold the files that were written, and the next command."""
+
+    files: list[Path]
+    next: str
+
+
+def write_new(kind: str, name: str, source: Path | None = None) -> Written:
+    """Write a scaffold.
+
+    Args:
+        kind: of KINDS.
+        name: of what is added.
+        source: the archive of a collection.
+
+    Raises:
+        ConfigError: the name is taken or can't be one, or a collection has no archive.
+        CollectionError: the archive is not in BEIR's layout.
+    """
+    pattern = NAME if kind in ("method", "collection") else r"^[a-zA-Z_][a-zA-Z0-9_]*$"
+    if not re.fullmatch(pattern, name):
+        what = "small letters, digits, . _ -" if pattern == NAME else "a name of Python: letters, digits, _"
+        raise ConfigError(f"new {kind} {name}", f"can't be its name, expected {what}", "take another name")
+    if (source is None) == (kind == "collection"):
+        step = "zerodr new collection NAME --archive FILE.zip" if source is None else "leave --archive out"
+        raise ConfigError(f"new {kind} {name}", "only a collection, and every collection, has an archive", step)
+    folder = own_folder(CONFIG) or CONFIG / "my"
+    folder.mkdir(parents=True, exist_ok=True)
+    if kind == "collection":
+        assert source is not None
+        return _collection(folder, name, source)
+    return KINDS[kind](folder, name)
+
+
+def _method(folder: Path, name: str) -> Written:
+    text = RECIPE.format(what="DPR with another learning rate", name=name, stage=METHOD)
+    return Written(
+        [_new(folder / f"{name}.yaml", text)], f"{PLAN} results/beir/{name}.tsv --config collections=scifact"
+    )
+
+
+def _loss(folder: Path, name: str, code: str = LOSS, arguments: str = "{margin: 0.5}", what: str = "a loss") -> Written:
+    recipe = f"dpr-{name.lower().replace('_', '-')}"
+    stage = OBJECTIVE.format(name=name, arguments=arguments)
+    files = [_append(folder / "losses.py", name, IMPORTS, code.format(name=name))]
+    files.append(
+        _new(folder / f"{recipe}.yaml", RECIPE.format(what=f"DPR with {what} of mine", name=recipe, stage=stage))
+    )
+    return Written(files, f"{PLAN} results/beir/{recipe}.tsv --config collections=scifact")
+
+
+def _objective(folder: Path, name: str) -> Written:
+    return _loss(folder, name, CLASS, "{temperature: 0.05, smoothing: 0.1}", "an objective over the batch")
+
+
+def _measure(folder: Path, name: str) -> Written:
+    file = _append(folder / "measures.py", name, MEASURES, MEASURE.format(name=name))
+    words = f"--config collections=scifact measures=[ndcg_cut_10,{name}_10]"
+    return Written([file], f"{PLAN} results/beir/scifact.tsv {words}")
+
+
+KINDS: dict[str, Callable[[Path, str], Written]] = {
+    "method": _method,
+    "loss": _loss,
+    "objective": _objective,
+    "measure": _measure,
+}
+
+
+def _new(path: Path, text: str) -> Path:
+    """Write a file that is not there.
+
+    Raises:
+        ConfigError: it is.
+    """
+    if path.exists():
+        raise ConfigError(path, "exists already", "take another name, or edit it")
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def _append(path: Path, name: str, head: str, code: str) -> Path:
+    """Add a definition to a file of code.
+
+    Raises:
+        ConfigError: the file has one of that name.
+    """
+    text = path.read_text(encoding="utf-8") if path.exists() else head
+    if f"def {name}(" in text or f"class {name}(" in text:
+        raise ConfigError(path, f"defines {name} already", "take another name, or edit it")
+    path.write_text(text + code, encoding="utf-8")
+    return path
+
+
+def _collection(folder: Path, name: str, source: Path) -> Written:
+    """Count an archive in BEIR's layout, put it into the mirror folder, and write its block."""
+    counts = count_archive(source)
+    evaluated = "test" if "test" in counts.splits else next(iter(counts.splits), "")
+    mirror, archive = Path("resources/mirror"), f"{name}.zip"
+    text = f"""collections:
+  {name}:
+    label: {name}
+    kind: complete # or subset, pool: never compared with published numbers
+    archive: {archive}
+    checksums: ["sha256:{hashlib.sha256(source.read_bytes()).hexdigest()}"]
+    documents: {counts.documents}
+    queries: {counts.queries}
+    splits: {json.dumps(counts.splits)}
+    evaluation_split: {json.dumps(evaluated)}
+    language: en
+    licence: "" # of the data; a footnote of tables
+"""
+    files = [_new(folder / f"{name}.yaml", text)]
+    mirror.mkdir(parents=True, exist_ok=True)
+    if not (mirror / archive).exists():
+        files.append(Path(shutil.copy(source, mirror / archive)))
+    target = f"results/beir/{name}.tsv" if evaluated else f"results/collections/{name}/manifest.json"
+    return Written(
+        files, f"{PLAN} {target} --config collections={name} methods=[bm25-flat+bm25s] baseline=bm25-flat+bm25s"
+    )
+
+
+class Counts(NamedTuple):
+    """Count documents, queries, and queries with a positive by split."""
+
+    documents: int
+    queries: int
+    splits: dict[str, int]
+
+
+def count_archive(source: Path) -> Counts:
+    """Count a ZIP with `corpus.jsonl`, `queries.jsonl` and `qrels/<split>.tsv`, in a folder or not.
+
+    Raises:
+        CollectionError: it is no such ZIP.
+    """
+    try:
+        with zipfile.ZipFile(source) as archive:
+            names = [name for name in archive.namelist() if not name.startswith("__MACOSX") and "/._" not in name]
+            corpora = [name for name in names if name.rpartition("/")[2] == "corpus.jsonl"]
+            if len(corpora) != 1:
+                raise CollectionError(
+                    source, f"holds {len(corpora)} files corpus.jsonl, expected one", "see docs/add-collection.md"
+                )
+            top = corpora[0].removesuffix("corpus.jsonl")
+
+            def lines(name: str) -> list[str]:
+                texts = archive.read(name).decode("utf-8").splitlines() if name in names else []
+                return [line for line in texts if line.strip()]
+
+            splits = {}
+            for name in sorted(name for name in names if name.startswith(f"{top}qrels/") and name.endswith(".tsv")):
+                rows = [line.split("\t") for line in lines(name)[1:]]
+                splits[Path(name).stem] = len({row[0] for row in rows if float(row[-1]) > 0})
+            return Counts(len(lines(corpora[0])), len(lines(f"{top}queries.jsonl")), splits)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise CollectionError(
+            source, f"is no ZIP that can be read ({error})", "pack corpus.jsonl, queries.jsonl, qrels/"
+        ) from None
