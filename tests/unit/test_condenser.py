@@ -7,7 +7,8 @@ import pytest
 import torch
 from tests.unit.model_helpers import relative_files, tiny_model, tiny_settings
 
-from zerodr.encoders.folder.layout import read_layout
+from zerodr.encoders.folder.foreign import ModelFolder
+from zerodr.encoders.folder.statements import read_layout
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.pretraining import prediction
@@ -177,7 +178,7 @@ def test_fresh_weights_follow_the_seed_and_leave_the_callers_random_state(tmp_pa
 def test_kept_heads_are_taken_up_and_the_folder_is_a_plain_model(tmp_path, family):
     model = headed(tmp_path, family, seed=1)
     model.save(tmp_path / "kept")
-    assert load_encoder(tmp_path / "kept", device="cpu").dimension == 32 and read_layout(tmp_path / "kept")
+    assert load_encoder(tmp_path / "kept", device="cpu").dimension == 32 and read_layout(ModelFolder(tmp_path / "kept"))
     assert {name for name in relative_files(tmp_path / "kept") if "pretraining" in name} == {
         "pretraining/head.json",
         "pretraining/head.safetensors",

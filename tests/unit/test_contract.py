@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from zerodr.encoders.folder.contract import EncoderContract, make_contract, read_contract, write_contract
-from zerodr.encoders.folder.layout import check_layout, read_layout, write_layout
+from zerodr.encoders.folder.contract import EncoderContract, make_contract, read_contract
+from zerodr.encoders.folder.foreign import ModelFolder
+from zerodr.encoders.folder.layout import check_layout, write_layout
+from zerodr.encoders.folder.statements import read_layout
 from zerodr.errors import ModelError
 
 ST = "sentence_transformers.models"
@@ -39,11 +41,10 @@ def contract(**changes: object) -> EncoderContract:
 )
 def test_round_trip_through_files(tmp_path: Path, changes: dict) -> None:
     made = contract(**changes)
-    write_contract(tmp_path, made)
     write_layout(tmp_path, made, 8)
     assert read_contract(tmp_path) == made
     check_layout(tmp_path, made)
-    found = read_layout(tmp_path)
+    found = read_layout(ModelFolder(tmp_path))
     assert all(getattr(made, key) == value for key, value in found.items())
     assert {"pooling", "normalize", "similarity", "max_tokens", "dimension"} <= set(found)
 
@@ -77,16 +78,19 @@ def test_contradiction_between_contract_and_layout(tmp_path: Path) -> None:
 
 
 def test_plain_folder_says_nothing(tmp_path: Path) -> None:
-    assert read_layout(tmp_path) == {}
+    assert read_layout(ModelFolder(tmp_path)) == {}
 
 
 def test_new_and_old_spelling_of_pooling(tmp_path: Path) -> None:
     write_layout(tmp_path, contract(), 8)
     config = tmp_path / "1_Pooling" / "config.json"
     config.write_text(json.dumps({"embedding_dimension": 8, "pooling_mode": "lasttoken", "include_prompt": True}))
-    assert (read_layout(tmp_path)["pooling"], read_layout(tmp_path)["dimension"]) == ("last", 8)
+    assert (read_layout(ModelFolder(tmp_path))["pooling"], read_layout(ModelFolder(tmp_path))["dimension"]) == (
+        "last",
+        8,
+    )
     config.write_text(json.dumps({"word_embedding_dimension": 8, "pooling_mode_cls_token": True}))
-    assert read_layout(tmp_path)["pooling"] == "cls"
+    assert read_layout(ModelFolder(tmp_path))["pooling"] == "cls"
 
 
 @pytest.mark.parametrize(
@@ -107,11 +111,11 @@ def test_what_this_bench_does_not_run(tmp_path: Path, name: str, value: object, 
     write_layout(tmp_path, contract(), 8)
     (tmp_path / name).write_text(json.dumps(value))
     with pytest.raises(ModelError, match=said):
-        read_layout(tmp_path)
+        read_layout(ModelFolder(tmp_path))
 
 
 def test_prompt_left_out_of_pooling_is_refused(tmp_path: Path) -> None:
     write_layout(tmp_path, contract(query_prefix="q: "), 8)
     (tmp_path / "1_Pooling/config.json").write_text(json.dumps({"pooling_mode": "mean", "include_prompt": False}))
     with pytest.raises(ModelError, match="ignores the prompt"):
-        read_layout(tmp_path)
+        read_layout(ModelFolder(tmp_path))

@@ -14,7 +14,7 @@ from encoder_helpers import import_settings, tiny_bert
 from layout_helpers import EQUAL, LATER, PROMPTS, REFUSED, TRANSFORMER, cased, listed, projected, states, weights
 
 from zerodr.config.training import InitSettings
-from zerodr.encoders.folder import known
+from zerodr.encoders.folder import statements
 from zerodr.encoders.folder.contract import SIDES, EncoderContract
 from zerodr.encoders.inference import peer
 from zerodr.encoders.inference.encoder import load_encoder
@@ -111,7 +111,7 @@ def test_a_layout_without_anything_odd_lists_nothing(source: Path) -> None:
 
 def test_a_difference_that_no_table_knows_is_found_by_vectors(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     states(TRANSFORMER, config_kwargs={"num_hidden_layers": 1})(source)
-    monkeypatch.setattr(known, "LOADING", (*known.LOADING, "num_hidden_layers"))
+    monkeypatch.setattr(statements, "LOADING", (*statements.LOADING, "num_hidden_layers"))
     with pytest.raises(ModelError, match=r"other vectors here than in sentence-transformers \(cosine 0|-0"):
         imported(source)
 

@@ -11,8 +11,10 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
 from zerodr.config.training import PairSettings
 from zerodr.encoders.cross_encoder.pair_model import PairModel
-from zerodr.encoders.folder.checkpoint import check_files, check_weights, position_limit
-from zerodr.encoders.folder.contract import CONTRACT, read_contract, read_json
+from zerodr.encoders.folder.checkpoint import check_weights
+from zerodr.encoders.folder.contract import CONTRACT, read_contract
+from zerodr.encoders.folder.foreign import check_files
+from zerodr.encoders.folder.statements import position_limit
 from zerodr.encoders.inference.encoder import load_tokenizer
 from zerodr.encoders.network.families import families_with, family_of
 from zerodr.encoders.network.trainable import parameter_count
@@ -52,10 +54,10 @@ def pair_from_checkpoint(
     Raises:
         ModelError: the folder does not fit, has a head for another task, or is untrained although `trained`.
     """
-    check_files(folder, bi_encoder=False)
+    files = check_files(folder, bi_encoder=False)
     check_weights(folder)
-    _check_kind(model_type, folder, read_json(folder / "config.json"))
-    limit = position_limit(folder)
+    _check_kind(model_type, folder, files.config)
+    limit = position_limit(files)
     if limit is not None and settings.max_tokens > limit:
         problem = f"its limit is {limit} tokens, max_tokens is {settings.max_tokens}"
         raise ModelError(folder, problem, f"set max_tokens to at most {limit}")

@@ -132,9 +132,9 @@ class LayerNorm(nn.Module):
 Projection = Dense | LayerNorm
 
 
-def kind_of_projection(folder: Path) -> str:
-    """Read `Dense` or `LayerNorm` from the folder's config.json."""
-    return "LayerNorm" if "dimension" in read_json(folder / "config.json") else "Dense"
+def kind_of_projection(config: dict[str, Any]) -> str:
+    """Return `Dense` or `LayerNorm`, as the config.json of a subfolder says."""
+    return "LayerNorm" if "dimension" in config else "Dense"
 
 
 def load_projection(folder: Path) -> Projection:
@@ -163,7 +163,7 @@ def load_projection(folder: Path) -> Projection:
 
 def _empty_projection(folder: Path) -> Projection:
     config = read_json(folder / "config.json")
-    if kind_of_projection(folder) == "LayerNorm":
+    if kind_of_projection(config) == "LayerNorm":
         return LayerNorm(config["dimension"])
     stated = str(config.get("activation_function", "torch.nn.modules.activation.Tanh"))
     name = stated.rsplit(".", 1)[-1]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from zerodr.encoders.folder.contract import SIDES, EncoderContract, Side, read_contract, write_contract
+from zerodr.encoders.folder.contract import SIDES, EncoderContract, Side, read_contract
 from zerodr.encoders.folder.layout import save_tower, write_layout
 from zerodr.encoders.inference.encoder import load_tokenizer, pad
 from zerodr.encoders.network.tokenizing import Call
@@ -100,7 +100,6 @@ class BiEncoder(nn.Module):
             contract = self.contract.model_copy(update={"towers": "tied"})
             save_tower(self.tower(side), self.tokenizer, contract, folder / side)
         write_layout(folder, self.contract, self.contract.dimension)
-        write_contract(folder, self.contract)
 
     @classmethod
     def load(cls, folder: Path, precision: Precision = "fp32", contract: EncoderContract | None = None) -> BiEncoder:

@@ -21,8 +21,16 @@ from zerodr.encoders.folder.contract import (
     read_json,
     write_contract,
 )
-from zerodr.encoders.folder.known import check_head, unread
-from zerodr.encoders.folder.layout import check_layout, ignored_prompt, read_layout, unused_prompts, write_layout
+from zerodr.encoders.folder.foreign import ModelFolder, check_files, check_head
+from zerodr.encoders.folder.layout import check_layout, write_layout
+from zerodr.encoders.folder.statements import (
+    ignored_prompt,
+    length_limit,
+    position_limit,
+    read_layout,
+    unread,
+    unused_prompts,
+)
 from zerodr.encoders.network.heads import load_projection
 from zerodr.encoders.start.hub import fetch_model
 from zerodr.encoders.start.pairs import copy_pair
@@ -118,9 +126,9 @@ def copy_model(
     """
     if (source / CONTRACT).exists() and read_contract(source).towers == "separate":
         return _copy_towers(source, target, settings, revision), []
-    checkpoint.check_files(source)
-    config = read_json(source / "config.json")
-    values, assumed = describe(source, settings)
+    files = check_files(source)
+    config = files.config
+    values, assumed = describe(files, settings)
     if values.get("towers") == "separate":
         problem = "routes queries and documents to modules of their own (Router)"
         raise ModelError(source, problem, "import both: kind: encoder with model (queries) and document_model")
@@ -138,12 +146,11 @@ def copy_model(
         load_projection(source / name)
     checkpoint.copy_files(checkpoint.model_files(source, contract.projections), source, target)
     write_layout(target, contract, hidden)
-    write_contract(target, contract)
     try:
         check_model(target)
     except ModelError as error:  # names the folder that the user has, not the copy
         raise ModelError(error.where.replace(str(target), str(source)), error.what, error.next_step) from None
-    assumed += [*check_tokens(source, target), *compare_source(source, target, settings)]
+    assumed += [*check_tokens(source, target), *compare_source(files, target, settings)]
     for sentence in assumed:
         log.info("%s: %s", settings.model, sentence)
     return contract, assumed
@@ -166,17 +173,17 @@ def _copy_towers(source: Path, target: Path, settings: ImportSettings, revision:
     return contract
 
 
-def describe(source: Path, settings: ImportSettings) -> tuple[dict[str, Any], list[str]]:
+def describe(files: ModelFolder, settings: ImportSettings) -> tuple[dict[str, Any], list[str]]:
     """Return the contract's values (of the folder, overridden by the method, else assumed) and the assumptions."""
     if settings.pooling is None:
-        check_head(source)
-    stated, notes = _stated_contract(source), list[str]()
+        check_head(files)
+    stated, notes = _stated_contract(files.path), list[str]()
     if stated is None:
-        stated, notes = read_layout(source), unread(source) + unused_prompts(source)
+        stated, notes = read_layout(files), unread(files) + unused_prompts(files)
     values: dict[str, Any] = {"pooling": "mean", "normalize": False, "lowercase": False, "projections": []} | stated
-    rows, tokens = checkpoint.position_limit(source), checkpoint.tokenizer_limit(source)
+    rows = position_limit(files)
     if "max_tokens" not in stated:
-        values["max_tokens"] = min([limit for limit in (rows, tokens) if limit], default=512)
+        values["max_tokens"] = length_limit(files, 512)
     keys = [key for key in ASSUMED if key not in stated and getattr(settings, key) is None]
     assumed = notes + [ASSUMPTION.format(key, values[key]) for key in keys]
     values |= {key: value for key in OVERRIDES if (value := getattr(settings, key)) is not None}
@@ -185,9 +192,9 @@ def describe(source: Path, settings: ImportSettings) -> tuple[dict[str, Any], li
             values[key] = min(values[key], values["max_tokens"])
     if rows is not None and values["max_tokens"] > rows:
         problem = f"max_tokens is {values['max_tokens']}, but its position table holds {rows}"
-        raise ModelError(source, problem, f"set max_tokens to at most {rows}")
+        raise ModelError(files.path, problem, f"set max_tokens to at most {rows}")
     if "similarity" not in values:
-        listed = (source / "modules.json").exists() and settings.normalize is None  # then as sentence-transformers
+        listed = files.listed and settings.normalize is None  # then as sentence-transformers
         values["similarity"] = "cosine" if values["normalize"] or listed else "dot"
         assumed.append(ASSUMPTION.format("similarity", values["similarity"]))
     if values["similarity"] == "cosine" and settings.normalize is None:
@@ -228,7 +235,7 @@ def check_tokens(source: Path, folder: Path) -> list[str]:
     return [f"special tokens have no row, and a text that holds one fails: {', '.join(beyond)}"] if beyond else []
 
 
-def compare_source(source: Path, folder: Path, settings: ImportSettings) -> list[str]:
+def compare_source(files: ModelFolder, folder: Path, settings: ImportSettings) -> list[str]:
     """Compare vectors of an imported folder with sentence-transformers' vectors of its source.
 
     Not where the method overrides the pooling, or where there is no `modules.json`: then the source states no vectors.
@@ -239,7 +246,7 @@ def compare_source(source: Path, folder: Path, settings: ImportSettings) -> list
     Raises:
         ModelError: they differ.
     """
-    if settings.pooling is not None or not (source / "modules.json").exists():
+    if settings.pooling is not None or not files.listed:
         return []
     from zerodr.encoders.inference.encoder import load_encoder
     from zerodr.encoders.inference.peer import PROBES, load_peer, smallest_cosine
@@ -251,16 +258,18 @@ def compare_source(source: Path, folder: Path, settings: ImportSettings) -> list
         ours[side] = encoder.encode_batch([tokens[row] for row in range(len(tokens))])
     del encoder  # not next to the other one: both may be large
     try:
-        peer = load_peer(source)
+        peer = load_peer(files.path)
     except ModelError as error:
         return [f"vectors are not compared with those of the source: {error.what}"]
     if settings.max_tokens is not None:
         peer.max_seq_length = contract.max_tokens
-    stated = settings.query_prefix is None and settings.document_prefix is None and not ignored_prompt(source)
+    stated = settings.query_prefix is None and settings.document_prefix is None and not ignored_prompt(files)
     cosine = smallest_cosine(peer, lambda texts, side: ours[side], None if stated else contract)
     if not cosine >= MINIMUM_COSINE:
         problem = f"gives other vectors here than in sentence-transformers (cosine {cosine:.5f})"
-        raise ModelError(source, problem, "compare its json files with the list in docs/own-corpus.md, or report it")
+        raise ModelError(
+            files.path, problem, "compare its json files with the list in docs/own-corpus.md, or report it"
+        )
     return []
 
 

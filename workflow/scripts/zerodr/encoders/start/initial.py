@@ -9,9 +9,10 @@ import torch
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
 from zerodr.config.training import InitSettings
-from zerodr.encoders.folder.checkpoint import check_files, check_weights, position_limit, tokenizer_limit
+from zerodr.encoders.folder.checkpoint import check_weights
 from zerodr.encoders.folder.contract import CONTRACT, SIDES, EncoderContract, make_contract, read_contract
-from zerodr.encoders.folder.layout import read_layout
+from zerodr.encoders.folder.foreign import ModelFolder, check_files
+from zerodr.encoders.folder.statements import length_limit, read_layout
 from zerodr.encoders.inference.encoder import load_tokenizer
 from zerodr.encoders.network.families import T5_FAMILY
 from zerodr.encoders.network.heads import Dense, LayerNorm, Projection, ance_head, load_projection
@@ -108,8 +109,8 @@ def from_checkpoint(
     transformers = [load_transformer(path, settings.pooling, settings.layers) for path in folders * copies]
     check_vocabulary(folder, tokenizer, transformers[0].config)
     heads = [_load_head(settings, path, origin) for path in folders] * copies
-    limits = [position_limit(folders[0]), tokenizer_limit(folders[0]), settings.max_tokens]
-    contract = {"max_tokens": min([limit for limit in limits if limit], default=POSITIONS), "revision": revision}
+    limit = length_limit(ModelFolder(folders[0]), settings.max_tokens or POSITIONS)
+    contract = {"max_tokens": min(limit, settings.max_tokens or limit), "revision": revision}
     contract |= {key: origin[key] for key in INHERITED if key in origin}
     model = _assemble(settings, tokenizer, transformers, heads, contract, seed)
     return model, {"changed": _changes(origin, model.contract, folder)}
@@ -118,7 +119,7 @@ def from_checkpoint(
 def _contract_of(folder: Path) -> dict[str, Any]:
     if (folder / CONTRACT).exists():
         return read_contract(folder).model_dump(mode="json")
-    return read_layout(folder)
+    return read_layout(ModelFolder(folder))
 
 
 def _load_head(settings: InitSettings, folder: Path, origin: dict[str, Any]) -> dict[str, Projection]:

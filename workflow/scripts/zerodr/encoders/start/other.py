@@ -10,9 +10,10 @@ from typing import Any
 
 from zerodr.config.counterparts import OtherStart
 from zerodr.config.starts import PACKAGE
-from zerodr.encoders.folder import checkpoint
+from zerodr.encoders.folder.foreign import ModelFolder
+from zerodr.encoders.folder.statements import length_limit
 from zerodr.encoders.inference.encoder import load_tokenizer
-from zerodr.encoders.start.importing import OVERRIDES, ImportSettings, copy_model, describe, resolve
+from zerodr.encoders.start.importing import OVERRIDES, ImportSettings, copy_model, resolve
 from zerodr.errors import ModelError
 
 UNSAFE = re.compile(r"[^a-z0-9._-]+")
@@ -31,34 +32,30 @@ def read_start(model: str, offline: bool, recipes: Collection[str] = ()) -> Othe
         ModelError: it is none, or one that the recipes can't train.
     """
     source, revision = resolve(model, None, offline)
-    checkpoint.check_files(source)
     unchanged: dict[str, Any] = dict.fromkeys(("revision", *OVERRIDES))
-    settings = ImportSettings(model=model, **unchanged)
-    values, _ = describe(source, settings)
+    with TemporaryDirectory() as folder:  # loads the copy, and compares its vectors
+        contract, _ = copy_model(source, Path(folder), ImportSettings(model=model, **unchanged), revision)
     name = UNSAFE.sub("-", Path(model.removeprefix(PACKAGE)).name.lower()).strip("-._")
     name = f"start-{name}" if name in recipes or not name else name
     where = f"--start {model}"
-    if values["pooling"] not in POOLINGS or values["projections"] or values.get("towers") == "separate":
-        problem = f"pools by {values['pooling']}, with {len(values['projections'])} layers behind; "
+    if contract.pooling not in POOLINGS or contract.projections or contract.towers == "separate":
+        problem = f"pools by {contract.pooling}, with {len(contract.projections)} layers behind; "
         problem += "recipes train one network that pools by mean or cls, with none"
         raise ModelError(where, problem, "choose another model")
-    if not values["normalize"]:
+    if not contract.normalize:
         step = "choose one with a Normalize module, as most of sentence-transformers are"
         raise ModelError(where, "compares by inner product, and the recipes' temperature is for cosines", step)
-    prefix = len(load_tokenizer(source)(values.get("query_prefix") or "", add_special_tokens=False)["input_ids"])
-    if prefix > values["max_tokens"] // 2:
-        problem = f"wants a prefix of {prefix} tokens for queries and reads {values['max_tokens']}"
+    prefix = len(load_tokenizer(source)(contract.query_prefix, add_special_tokens=False)["input_ids"])
+    if prefix > contract.max_tokens // 2:
+        problem = f"wants a prefix of {prefix} tokens for queries and reads {contract.max_tokens}"
         raise ModelError(where, problem, "shorten the prompt in its config_sentence_transformers.json")
-    with TemporaryDirectory() as folder:
-        copy_model(source, Path(folder), settings, revision)  # loads it, and compares its vectors
-    limits = (checkpoint.position_limit(source), checkpoint.tokenizer_limit(source))
-    longest = min([limit for limit in limits if limit], default=values["max_tokens"])
+    longest = length_limit(ModelFolder(source), contract.max_tokens)
     return OtherStart(
         name=name,
         model=model,
         revision=revision,
-        pooling=values["pooling"],
-        max_tokens=values["max_tokens"],
-        stated_tokens=values["max_tokens"] if values["max_tokens"] < longest else None,
+        pooling=contract.pooling,
+        max_tokens=contract.max_tokens,
+        stated_tokens=contract.max_tokens if contract.max_tokens < longest else None,
         prefix_tokens=prefix,
     )

@@ -6,16 +6,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from zerodr.encoders.folder.checkpoint import check_files, model_files
+from zerodr.encoders.folder.checkpoint import model_files
 from zerodr.encoders.folder.contract import (
     SIDES,
     EncoderContract,
     Side,
     read_contract,
     read_json,
-    write_contract,
     write_model_json,
 )
+from zerodr.encoders.folder.foreign import check_files
 from zerodr.encoders.folder.layout import write_layout
 from zerodr.errors import ModelError
 
@@ -55,10 +55,8 @@ def copy_pair(sources: dict[Side, Path], target: Path, names: dict[Side, str], c
     for side in SIDES:
         hidden = read_json(target / side / "config.json")["hidden_size"]
         write_layout(target / side, contract, hidden)
-        write_contract(target / side, contract)
     contract = contract.model_copy(update={"towers": "separate"})
     write_layout(target, contract, hidden)
-    write_contract(target, contract)
     return contract
 
 
@@ -70,8 +68,7 @@ def plain_bert(source: Path, target: Path, side: Side) -> Path:
     """
     from safetensors.torch import load_file, save_file
 
-    check_files(source)
-    config = read_json(source / "config.json")
+    config = check_files(source).config
     if config.get("model_type") != DPR:
         return source
     if config.get("projection_dim"):
