@@ -190,6 +190,25 @@ def test_a_table_without_a_header_has_its_longer_cell_as_text(tmp_path):
     assert read(tmp_path)[0][0] == ("1", "short", "long words of a text")
 
 
+@pytest.mark.parametrize("names", ["Nummer\tTitel\tInhalt", "titulo\tcodigo\tcuerpo"])
+def test_a_first_line_of_unknown_names_is_refused(tmp_path, names):
+    rows = ["d1\tpies\thow pies are made", "d2\tcars\tcars, all red"]
+    put(tmp_path, {"corpus.tsv": "\n".join([names, *rows])})
+    with pytest.raises(CollectionError, match=r"corpus.tsv:1: looks like a header"):
+        read(tmp_path)
+    put(tmp_path, {"corpus.tsv": "#id\ttitle\ttext\n" + "\n".join(rows)})
+    assert [key for key, _, _ in read(tmp_path)[0]] == ["d1", "d2"]
+    put(tmp_path, {"corpus.tsv": "apples\tred\npears\tgreen\n"})
+    assert len(read(tmp_path)[0]) == 2
+
+
+@pytest.mark.parametrize("grade", ["1e3", "nan", "\u0663", "0x1", "true", "Note"])
+def test_a_first_judgement_with_a_bad_grade_is_no_header(tmp_path, grade):
+    put(tmp_path, BASE | {"qrels/test.tsv": f"q1\td1\t{grade}\nq2\td2\t1\n"})
+    with pytest.raises(CollectionError, match=r"test.tsv:1: (holds no integer grade|looks like a header)"):
+        read(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("text", "first"),
     [

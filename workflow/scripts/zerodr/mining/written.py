@@ -94,7 +94,7 @@ def write(
 def recorded(path: Path) -> Iterator[list[str]]:
     """Read the batches that are recorded whole."""
     if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_text(encoding="utf-8").split("\n")[:-1]:  # splitlines also splits at U+2028
             try:
                 yield json.loads(line)
             except ValueError:  # a killed run wrote half of it

@@ -193,6 +193,10 @@ class FolderReader(Reader):
             between = "commas" if form_of(member) == "csv" else "tabs"
             problem = f"expected 2 or 3 cells separated by {between}, found {len(cells)}"
             raise bad_line(*location, problem, "add a header: id, title, text")
+        worded = [all(WORD.fullmatch(cell.strip()) for cell in row) for _, row in rows]
+        if worded[0] and sum(worded) == 1 < len(rows):  # no other row is of single words alone
+            problem = f"looks like a header ({', '.join(cells):.80}) of unknown names"
+            raise bad_line(*location, problem, "name its columns id, title and text, or add such a line before it")
         lengths = [sum(len(row[n]) for _, row in rows if len(row) == len(cells)) for n in range(len(cells))]
         long = sum(len(row[0].split()) >= WORDS_OF_TEXT for _, row in rows) * 2 > len(rows)
         if long and lengths[0] == max(lengths):
@@ -273,7 +277,8 @@ def _columns(location: Location, cells: Sequence[str]) -> tuple[int, int, int]:
     Raises:
         CollectionError: a header lacks one of them, or there are neither 3 nor 4 cells.
     """
-    roles = {} if any(GRADE_CELL.fullmatch(cell.strip()) for cell in cells) else roles_of(cells)
+    graded = any(GRADE_CELL.fullmatch(cell.strip()) for cell in cells)
+    roles = {} if graded else roles_of(cells)
     if roles:
         if missing := [role for role in ROLES if role not in roles]:
             problem = f"looks like a header ({', '.join(cells):.80}), which names no {missing[0]}"
@@ -282,4 +287,7 @@ def _columns(location: Location, cells: Sequence[str]) -> tuple[int, int, int]:
     if len(cells) not in (3, 4):
         problem = f"expected 3 cells (query, document, grade) or TREC's 4, found {len(cells)}"
         raise bad_line(*location, problem, "separate them by tabs")
+    if not graded:
+        problem = f"holds no integer grade and names no columns ({', '.join(cells):.80})"
+        raise bad_line(*location, problem, "correct the grade, or name the columns query-id, corpus-id and score")
     return (0, 1, 2) if len(cells) == 3 else (0, 2, 3)

@@ -27,7 +27,7 @@ def form_of(member: str) -> str:
 
 def plain(name: str) -> str:
     """Return a column's name in the form in which names are compared."""
-    return name.strip().casefold().replace("-", "_").replace(" ", "_")
+    return name.strip().lstrip("#").strip().casefold().replace("-", "_").replace(" ", "_")
 
 
 def read_objects(archive: Archive, member: str, columns: Iterable[str] | None = None) -> Iterator[Named]:
