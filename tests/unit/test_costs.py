@@ -49,6 +49,17 @@ def test_larger_jobs_take_longer_in_proportion_and_smaller_ones_no_less():
     assert costs.estimate([], "dense", 3.0) is None
 
 
+def test_finished_jobs_of_other_rules_say_how_fast_the_machine_is(plan, tmp_path):
+    def reckoned(seconds: list[float]) -> float:
+        for number, taken in enumerate(seconds):
+            put(tmp_path / str(len(seconds)), f"{number}", "evaluate_run", taken, WHERE, {})
+        return Estimates(plan, tmp_path / str(len(seconds))).seconds(Job("merge_run", WHERE))[0]
+
+    assert reckoned([8.0] * 4) == pytest.approx(3.0), "too few"
+    assert reckoned([8.0, 8.0, 8.0, 8.0, 900.0]) == pytest.approx(6.0), "config/speeds.yaml says 4 and 3"
+    assert reckoned([1.0] * 6) == pytest.approx(0.75)
+
+
 def test_the_same_model_comes_before_the_same_size():
     past = [Past("other", 3.0, 900.0), Past("dense", 1.0, 100.0), Past("dense", 2.0, 150.0)]
     assert costs.estimate(past, "dense", 3.0) == pytest.approx(225.0)

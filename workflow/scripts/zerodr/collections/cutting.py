@@ -23,7 +23,7 @@ class Passage(NamedTuple):
     """A part of a text.
 
     Attributes:
-        fragment: its number, from 1, or `page=<page>` where there are pages, with `.<n>` from the second one of a page on.
+        fragment: its number, from 1, or `page=<page>` where there are pages, with `.<n>` from the second of a page on.
         title: the text's first heading and those above the passage.
         text: its sentences.
     """

@@ -38,7 +38,7 @@ NOISE = (
 FAILED_RUN = re.compile(rf"^Complete log|{re.escape(FAILED)}")
 BEAT_S, STATUS_S = 60.0, 1.0  # between lines without a terminal; between changes of a terminal's last line
 LATE = 1.25  # a job past its estimate is expected to take this many times what it took already
-TRUST_S = 300.0  # on this machine, estimates count as much as so many seconds of seen work
+TRUST_S = 60.0  # on this machine, estimates count as much as so many seconds of seen work
 CLEAR = "\r\x1b[2K"
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from zerodr.artifacts.record import Record
@@ -31,6 +32,7 @@ START_S = 10.0  # a job's start on a cluster: its queue, Snakemake in the job, P
 START_HERE_S = 2.0  # the same on this machine
 SIMILAR = 10  # a job that is more times larger than any finished one is reckoned from its work, where that is known
 SHOWN = 8
+FEWEST_PACED = 5  # finished jobs that tell how fast this machine is
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,16 @@ class Estimates:
         """Read rates for jobs that resemble no finished job."""
         return read_speeds(Path("."))
 
+    @cached_property
+    def pace(self) -> float:
+        """Median of what finished jobs of rules without a model took, in units of config/speeds.yaml; 1 without five.
+
+        Small jobs say what any job takes here, and nothing of what a million documents take.
+        """
+        known = [(self.speeds.jobs[rule], past) for rule, past in self.past.items() if rule in self.speeds.jobs]
+        taken = [done.seconds / (base + slope * done.units) for (base, slope), past in known for done in past]
+        return median(taken) if len(taken) >= FEWEST_PACED else 1.0
+
     def seconds(self, job: Job) -> tuple[float | None, bool]:
         """Seconds of a job, None when unknown, and whether they come from finished jobs. Light jobs take 0.
 
@@ -107,6 +119,8 @@ class Estimates:
         known = reckon(job, self.plan, self.speeds, units)
         if known is None and job.rule in self.past:
             return (estimate(self.past[job.rule], model, units) or 0.0) / _devices(job, self.plan), True
+        if known is not None and job.rule in self.speeds.jobs:
+            known += self.speeds.jobs[job.rule][0] * (self.pace - 1)
         return known, False
 
     def minutes(self, rule: str, wildcards: Any) -> int | None:
