@@ -124,11 +124,12 @@ def copy_model(
     Raises:
         ModelError: one clear reason why the folder is no bi-encoder of this bench.
     """
-    if (source / CONTRACT).exists() and read_contract(source).towers == "separate":
-        return _copy_towers(source, target, settings, revision), []
+    stated = read_contract(source) if (source / CONTRACT).exists() else None
+    if stated is not None and stated.towers == "separate":
+        return _copy_towers(source, stated, target, settings, revision), []
     files = check_files(source)
     config = files.config
-    values, assumed = describe(files, settings)
+    values, assumed = describe(files, stated, settings)
     if values.get("towers") == "separate":
         problem = "routes queries and documents to modules of their own (Router)"
         raise ModelError(source, problem, "import both: kind: encoder with model (queries) and document_model")
@@ -156,12 +157,13 @@ def copy_model(
     return contract, assumed
 
 
-def _copy_towers(source: Path, target: Path, settings: ImportSettings, revision: str | None) -> EncoderContract:
+def _copy_towers(
+    source: Path, contract: EncoderContract, target: Path, settings: ImportSettings, revision: str | None
+) -> EncoderContract:
     """Copy a model of this bench with two towers, unchanged."""
     changed = [key for key in OVERRIDES if getattr(settings, key) is not None]
     if changed:
         raise ModelError(source, f"has two towers, whose {', '.join(changed)} can't be overridden", "remove it")
-    contract = read_contract(source)
     check_layout(source, contract)
     checkpoint.check_weights(source)
     checkpoint.copy_files(checkpoint.all_model_files(source, contract), source, target)
@@ -173,12 +175,20 @@ def _copy_towers(source: Path, target: Path, settings: ImportSettings, revision:
     return contract
 
 
-def describe(files: ModelFolder, settings: ImportSettings) -> tuple[dict[str, Any], list[str]]:
-    """Return the contract's values (of the folder, overridden by the method, else assumed) and the assumptions."""
+def describe(
+    files: ModelFolder, contract: EncoderContract | None, settings: ImportSettings
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the contract's values (of the folder, overridden by the method, else assumed) and the assumptions.
+
+    Args:
+        contract: the folder's, where it is a model of this bench.
+    """
     if settings.pooling is None:
         check_head(files)
-    stated, notes = _stated_contract(files.path), list[str]()
-    if stated is None:
+    if contract is not None:
+        check_layout(files.path, contract)
+        stated, notes = contract.model_dump(mode="json", exclude={"architecture", "source", "revision"}), list[str]()
+    else:
         stated, notes = read_layout(files), unread(files) + unused_prompts(files)
     values: dict[str, Any] = {"pooling": "mean", "normalize": False, "lowercase": False, "projections": []} | stated
     rows = position_limit(files)
@@ -200,14 +210,6 @@ def describe(files: ModelFolder, settings: ImportSettings) -> tuple[dict[str, An
     if values["similarity"] == "cosine" and settings.normalize is None:
         values["normalize"] = True  # cosine is the inner product of unit vectors
     return values, assumed
-
-
-def _stated_contract(source: Path) -> dict[str, Any] | None:
-    if not (source / CONTRACT).exists():
-        return None
-    contract = read_contract(source)
-    check_layout(source, contract)
-    return contract.model_dump(mode="json", exclude={"architecture", "source", "revision"})
 
 
 def check_tokens(source: Path, folder: Path) -> list[str]:
