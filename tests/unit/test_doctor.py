@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 from tiny_bench import plan_of, write_config
 
+from zerodr.checkout import CACHES, REFUSED, provide_caches
 from zerodr.config.load import load_bench
 from zerodr.operations import doctor_bench as doctor
 from zerodr.operations import doctor_machine as preflight
@@ -283,6 +284,19 @@ def test_everything_is_examined_once(plan, monkeypatch):
         "target all, scale mini",
         "target all, scale lab",
     ]
+
+
+@pytest.mark.parametrize("variable", ["HOME", "XDG_CACHE_HOME"])
+def test_caches_are_in_the_checkout_where_the_home_folder_can_not_be_written(tmp_path, monkeypatch, variable):
+    monkeypatch.chdir(tmp_path)
+    for name in ("XDG_CACHE_HOME", "MPLCONFIGDIR", REFUSED):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert provide_caches() == "" and os.environ["XDG_CACHE_HOME"] == ""
+    monkeypatch.setenv(variable, "/proc/nohome")
+    refused = provide_caches()
+    assert refused.startswith("/proc/nohome") and os.environ[REFUSED] == refused
+    assert os.environ["XDG_CACHE_HOME"] == str(tmp_path / CACHES) and (tmp_path / CACHES).is_dir()
 
 
 # ---- before anything is installed ----------------------------------------------------------------------------------
