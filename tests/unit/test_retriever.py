@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import FunctionType
 
 import numpy as np
 import pytest
-from lookup_helpers import DENSE, DOCUMENTS, FUSED, LEXICAL, QUERIES, export, make_bench, with_feedback, write_corpus
+from lookup_helpers import (
+    DENSE,
+    DOCUMENTS,
+    FUSED,
+    LEXICAL,
+    QUERIES,
+    ROOT,
+    export,
+    make_bench,
+    with_feedback,
+    write_corpus,
+)
 from typer.testing import CliRunner
 
 from zerodr import Retriever
 from zerodr.artifacts.trec import read_run
-from zerodr.errors import ArtifactError, CollectionError, ConfigError
+from zerodr.errors import ArtifactError, CollectionError, ConfigError, ModelError
+from zerodr.lookup.exporting import export as run_export
 from zerodr.lookup.terminal import index_of_folder
 from zerodr.operations.lookup_commands import app
 
@@ -179,3 +193,86 @@ def test_a_changed_folder_is_said(root, monkeypatch, caplog):
         assert "notes/corpus.jsonl changed since the index was made" in caplog.text
     finally:
         corpus.write_text(before)
+
+
+# ---- other programs --------------------------------------------------------------------------------------------
+def of_docs(number: int, name: str) -> type:
+    """Run a block of docs/search.md, and return the class that it defines."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/search.md").read_text(), re.S)
+    names: dict = {}
+    code = compile(blocks[number], "docs/search.md", "exec")
+    FunctionType(code, names)()
+    return names[name]
+
+
+def test_langchain_takes_it(root, monkeypatch):
+    pytest.importorskip("langchain_core")
+    monkeypatch.chdir(root)
+    retriever = Retriever.load(f"exports/{FUSED}")
+    found = of_docs(0, "ZerodrRetriever")(retriever=retriever, k=2).invoke("apple pie")
+    assert [(one.id, one.page_content) for one in found] == [
+        (hit.id, hit.text) for hit in retriever.search(["apple pie"], 2)[0]
+    ]
+
+
+def test_llama_index_takes_it(root, monkeypatch):
+    pytest.importorskip("llama_index.core")
+    monkeypatch.chdir(root)
+    retriever = Retriever.load(f"exports/{FUSED}")
+    found = of_docs(1, "ZerodrRetriever")(retriever, 2).retrieve("apple pie")
+    assert [(one.node.node_id, one.text) for one in found] == [
+        (hit.id, hit.text) for hit in retriever.search(["apple pie"], 2)[0]
+    ]
+
+
+def query_vector(retriever: Retriever, text: str) -> list[float]:
+    (encoder,) = retriever._models.values()
+    return encoder.encode(text, {})[0].tolist()
+
+
+def test_qdrant_finds_the_same(root, monkeypatch, tmp_path):
+    client = pytest.importorskip("qdrant_client")
+    monkeypatch.chdir(root)
+    assert run_export(Path(f"exports/{FUSED}"), "qdrant", tmp_path / "store").startswith("qdrant holds all-minilm")
+    retriever, store = Retriever.load(f"exports/{DENSE}"), client.QdrantClient(path=str(tmp_path / "store"))
+    vector = query_vector(retriever, "apple pie")
+    found = store.query_points("notes", query=vector, limit=len(NOTES)).points
+    assert {one.payload["id"]: (one.payload["title"], one.payload["text"]) for one in found} == NOTES
+    best = retriever.search(["apple pie"], len(NOTES))[0]
+    assert found[0].payload["id"] == best[0].id  # twins come in another order
+    np.testing.assert_allclose([one.score for one in found], [hit.score for hit in best], atol=1e-5)
+
+
+def test_lancedb_finds_the_same(root, monkeypatch, tmp_path):
+    lancedb = pytest.importorskip("lancedb")
+    monkeypatch.chdir(root)
+    run_export(Path(f"exports/{DENSE}"), "lancedb", tmp_path / "store")
+    retriever, table = Retriever.load(f"exports/{DENSE}"), lancedb.connect(str(tmp_path / "store")).open_table("notes")
+    found = table.search(query_vector(retriever, "apple pie")).distance_type("dot").limit(2).to_list()
+    best = retriever.search(["apple pie"], 2)[0]
+    assert found[0]["id"] == best[0].id  # twins come in another order
+    np.testing.assert_allclose([1 - row["_distance"] for row in found], [hit.score for hit in best], atol=1e-5)
+    assert (found[0]["title"], found[0]["text"]) == NOTES[found[0]["id"]] and table.count_rows() == len(NOTES)
+
+
+def test_a_plain_model_folder_loads_with_sentence_transformers(root, monkeypatch, tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    monkeypatch.chdir(root)
+    said = run_export(Path(f"exports/{DENSE}"), "sentence-transformers", tmp_path / "model")
+    assert said.endswith(f"all of {DENSE}")
+    vector = query_vector(Retriever.load(f"exports/{DENSE}"), "apple pie")
+    np.testing.assert_allclose(
+        SentenceTransformer(str(tmp_path / "model")).encode_query("apple pie"), vector, atol=1e-5
+    )
+    assert not (tmp_path / "model/index").exists()
+
+
+def test_exports_that_make_no_sense_are_refused(root, monkeypatch, tmp_path):
+    monkeypatch.chdir(root)
+    with pytest.raises(ArtifactError, match="--to qdrnt: is not known: did you mean qdrant"):
+        run_export(Path(f"exports/{DENSE}"), "qdrnt", tmp_path / "new")
+    with pytest.raises(ArtifactError, match="is there already"):
+        run_export(Path(f"exports/{DENSE}"), "qdrant", tmp_path)
+    with pytest.raises(ModelError, match="has no model to export"):
+        run_export(Path(f"exports/{LEXICAL}"), "qdrant", tmp_path / "new")

@@ -54,6 +54,19 @@ def serve(
     run_server(*_open(result, other, corpus), port)
 
 
+@app.command()
+def export(
+    retriever: Annotated[Path, typer.Argument(help="Such as results/adapted/notes/model.")],
+    target: Annotated[Path, typer.Argument(help="The folder to make.")],
+    kind: Annotated[str, typer.Option("--to", help="sentence-transformers, qdrant or lancedb.")],
+) -> None:
+    """Export the model of a retriever, or its vectors and texts as a store on disk."""
+    from zerodr.lookup.exporting import export as run
+
+    source = Path(_from_root(str(retriever)))
+    typer.echo(run(source, kind, CALLED_IN[0] / target.expanduser()))
+
+
 def _open(result: str, other: str, corpus: str) -> tuple[Desk, list[str]]:
     """Open what answers queries; outside of a checkout, results that are not found lack the checkout first of all."""
     from zerodr.lookup.terminal import open_desk
