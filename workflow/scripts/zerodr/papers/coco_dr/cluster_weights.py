@@ -128,10 +128,11 @@ def updated(
     """
     if settings.mode == "official":
         parts = (values.view(settings.devices, -1) for values in (state.omega, sums, present))
-        omega = [
-            dro.official_update(*part, settings.rho, settings.ema, settings.floor) for part in zip(*parts, strict=True)
+        pieces = [
+            dro.official_update(omega, losses, seen, settings.rho, settings.ema, settings.floor)
+            for omega, losses, seen in zip(*parts, strict=True)
         ]
-        return replace(state, omega=torch.cat(omega)), sums.numel() / settings.devices / settings.rho
+        return replace(state, omega=torch.cat(pieces)), sums.numel() / settings.devices / settings.rho
     if settings.effective is None:
         how = (settings.kappa, settings.temperature, settings.absent or "keep", settings.floor)
         return replace(state, omega=dro.update_weights(state.omega, sums, present, *how)), settings.temperature
