@@ -1,5 +1,7 @@
 """Stages `fuse_runs` and `fuse_candidates`: fuse two rankings by reciprocal ranks or by scaled scores."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -8,7 +10,7 @@ from zerodr.artifacts.parquet import AGAIN
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.rankings import Rankings, RankingsWriter, iterate_rankings
 from zerodr.artifacts.stage import Stage
-from zerodr.artifacts.trec import read_run, strings, total_order, write_run
+from zerodr.artifacts.trec import order_rows, read_run, run_writer, strings, total_order
 from zerodr.collections.access import split_queries
 from zerodr.collections.samples import RankingSettings, SplitSettings
 from zerodr.config.base import validate
@@ -38,14 +40,30 @@ def fuse_runs(stage: Stage) -> None:
     """
     settings = validate(FuseSettings, stage.params, stage.spec.rule)
     queries = split_queries(stage.path("collection"), settings.split)["id"]
-    scores = []
-    for path, name, weight in zip(stage.paths("runs"), settings.runs, settings.weights, strict=True):
+    runs = []
+    for path, name in zip(stage.paths("runs"), settings.runs, strict=True):
         run = read_run(path)
         check_run(run, queries, f"{name} ({path})", settings.exclude_self)
-        scores.append(run_scores(run, settings, weight))
-    fused = fuse(scores[0], scores[1], queries, settings.depth)
-    stage.note(queries=int(fused["query"].nunique()), lines=len(fused))
-    write_run(stage.output("run"), fused, settings.tag)
+        runs.append(_by_block(run, queries))
+    found = lines = 0
+    with run_writer(stage.output("run"), settings.tag) as writer:
+        for start, *pair in zip(range(0, len(queries), BLOCK), *runs, strict=True):
+            terms = [run_scores(one, settings, w) for one, w in zip(pair, settings.weights, strict=True)]
+            fused = fuse(terms[0], terms[1], queries[start : start + BLOCK], settings.depth)
+            writer.write(strings(fused["query"]), strings(fused["document"]), fused["score"].to_numpy())
+            found, lines = found + fused["query"].nunique(), lines + len(fused)
+    stage.note(queries=found, lines=lines)
+
+
+def _by_block(run: pd.DataFrame, queries: pd.Series) -> Iterator[pd.DataFrame]:
+    """Yield the rows of each BLOCK of queries, in the run's order."""
+    block = pd.Index(queries).get_indexer(run["query"]) // BLOCK
+    if (np.diff(block) < 0).any():
+        order = np.argsort(block, kind="stable")
+        run, block = run.iloc[order], block[order]
+    ends = np.searchsorted(block, np.arange(-(-len(queries) // BLOCK)), side="right")
+    for start, end in zip([0, *ends[:-1]], ends, strict=True):
+        yield run.iloc[start:end].reset_index(drop=True)
 
 
 def fuse_candidates(stage: Stage) -> None:
@@ -129,9 +147,17 @@ def fuse(first: pd.DataFrame, second: pd.DataFrame, queries: pd.Series, depth: i
     >>> fuse(first, second, pd.Series(["q"]), depth=2)["document"].tolist()
     ['b', 'a']
     """
-    both = first.merge(second, on=["query", "document"], how="outer", suffixes=("_first", "_second"), sort=False)
-    total = both["term_first"].fillna(0.0).to_numpy() + both["term_second"].fillna(0.0).to_numpy()
-    both = both.assign(score=total.astype(np.float32), position=pd.Index(queries).get_indexer(both["query"]))
-    fused = total_order(both.sort_values("position", kind="stable"))
-    fused = fused[fused.groupby("query", sort=False).cumcount() < depth]
-    return fused[["query", "document", "score"]].reset_index(drop=True)
+    both = pd.concat([first, second], ignore_index=True)
+    position = pd.Index(queries).get_indexer(both["query"])
+    document, names = pd.factorize(both["document"])
+    key = position * max(1, len(names)) + document
+    order = np.argsort(key, kind="stable")
+    starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+    total = np.add.reduceat(both["term"].to_numpy()[order], starts) if len(both) else np.zeros(0)
+    once, score = order[starts], total.astype(np.float32)
+    ranked = order_rows(position[once], score, strings(both["document"].iloc[once]))
+    rows, score = once[ranked], score[ranked]
+    first_rows = np.flatnonzero(np.diff(position[rows], prepend=-1))
+    depths = np.arange(len(rows)) - np.repeat(first_rows, np.diff(np.append(first_rows, len(rows))))
+    kept = depths < depth
+    return both.loc[rows[kept], ["query", "document"]].assign(score=score[kept]).reset_index(drop=True)
