@@ -12,8 +12,8 @@ help: ## these lines
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | sort | awk -F '\t' '{ printf "make %-14s %s\n", $$1, $$2 }'
 
 mini: $(READY) ## set up what is missing, run the main job on real data, show the table
-	$(SNAKEMAKE) --profile config/profiles/mini all
-	@$(BIN)/python -m zerodr show
+	@echo "$(SNAKEMAKE) --profile config/profiles/mini all"
+	@$(SNAKEMAKE) --profile config/profiles/mini all; status=$$?; $(BIN)/python -m zerodr show; exit $$status
 
 test: $(READY) ## the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not cluster"

@@ -131,12 +131,31 @@ def test_an_empty_folder_is_one_message_and_stays_empty(tmp_path, words):
     assert list(tmp_path.iterdir()) == []
 
 
+def remove_evaluations(plan):
+    for path in map(Path, plan.evaluations("summary")):
+        path.unlink(missing_ok=True)
+
+
 def test_show(plan):
+    remove_evaluations(plan)
     with pytest.raises(ZerodrError, match="make mini"):
         call("show")
     Path(paths.beir("all.md")).write_text("| method | toy |\n")
     assert "| method | toy |" in call("show")
     assert "make mlflow" in call("show")
+
+
+def test_show_before_the_table_is_whole(plan):
+    remove_evaluations(plan)
+    finished = Path(plan.evaluations("summary")[0])
+    finished.parent.mkdir(parents=True, exist_ok=True)
+    header = "model collection split protocol depth exclude_self metric value low high queries".split()
+    model, collection, protocol = finished.parts[2:5]
+    row = [model, collection, "test", protocol.partition(".")[0], "1000", "False", "ndcg_cut_10", ".25", "", "", "4"]
+    finished.write_text("\t".join(header) + "\n" + "\t".join(row) + "\n")
+    text = call("show")
+    assert "0.2500" in text and "not the whole table: 1 of " in text
+    assert plan.methods[-1] not in text
 
 
 def test_schema_is_printed_and_written(plan):

@@ -59,6 +59,19 @@ def test_a_finished_job_is_a_line_with_progress_time_left_and_its_own_time(clock
     assert len(lines) == 2
 
 
+def test_an_evaluation_shows_its_result(clock, tmp_path):
+    summary = tmp_path / "standard.summary.tsv"
+    summary.write_text("metric\tvalue\nmap\t0.1\nndcg_cut_10\t0.32178\n")
+    stream = io.StringIO()
+    handler = screen.Screen(stream, terminal=False)
+    handler.expect({1: 10.0})
+    begun = started(1, "evaluate_run", model="bm25-flat")
+    begun.__dict__["output"] = [str(summary)]
+    handler.emit(begun)
+    handler.emit(record("Finished jobid: 1", event="job_finished", job_id=1))
+    assert stream.getvalue().endswith("evaluate_run bm25-flat: 0 s, nDCG@10 0.3218\n")
+
+
 def test_running_jobs_count_up_to_their_estimate(clock):
     progress = screen.RunProgress({1: 10.0, 2: 30.0})
     job = screen.Running("finetune", "", 0.0, 30.0)

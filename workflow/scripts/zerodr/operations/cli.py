@@ -364,10 +364,12 @@ def completion(
 
 @app.command(rich_help_panel="Look at results")
 def show(config: Words = None) -> None:
-    """Print the main table, and the paths of plots, logs and lineage."""
+    """Print the main table, and the paths of plots, logs and lineage; before it is whole, what is finished of it."""
     from zerodr.reporting.table import show as shown
 
-    typer.echo(shown(plan_of(config or []).selection))
+    plan = plan_of(config or [])
+    params = json.loads(plan.settings("build_table")(None))["settings"]
+    typer.echo(shown(plan.selection, [Path(path) for path in plan.evaluations("summary")], params))
 
 
 @app.command(rich_help_panel="Look at results")

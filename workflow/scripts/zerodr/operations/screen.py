@@ -6,6 +6,7 @@ leave Snakemake's output as it is.
 
 from __future__ import annotations
 
+import csv
 import logging
 import os
 import re
@@ -18,6 +19,7 @@ from typing import Any
 
 from zerodr.artifacts.guard import FAILED, ON_REQUEST
 from zerodr.artifacts.progress import time_left
+from zerodr.config.measures import label_of
 from zerodr.config.quantities import counted, duration, first_names
 
 HIDDEN = {
@@ -39,6 +41,7 @@ FAILED_RUN = re.compile(rf"^Complete log|{re.escape(FAILED)}")
 BEAT_S, STATUS_S = 60.0, 1.0  # between lines without a terminal; between changes of a terminal's last line
 LATE = 1.25  # a job past its estimate is expected to take this many times what it took already
 TRUST_S = 60.0  # on this machine, estimates count as much as so many seconds of seen work
+METRIC = "ndcg_cut_10"  # of an evaluation, shown with its line
 CLEAR = "\r\x1b[2K"
 
 
@@ -51,12 +54,14 @@ class Running:
         log: its log file.
         since: monotonic time of its start.
         expected: its estimated seconds.
+        outputs: files that it writes.
     """
 
     name: str
     log: str
     since: float
     expected: float
+    outputs: tuple[str, ...] = ()
 
     def share(self, now: float) -> float:
         """Estimate the finished share from elapsed time; its log or overrun can only lower it."""
@@ -64,6 +69,17 @@ class Running:
         left = time_left(Path(self.log)) if self.log else None
         whole = max(self.expected, taken + left) if left is not None else max(self.expected, LATE * taken)
         return taken / whole if whole > 0 else 0.0
+
+
+def result_of(outputs: tuple[str, ...]) -> str:
+    """Read the main measure from the summary of an evaluation; empty where a job wrote none."""
+    for path in outputs:
+        if path.endswith(".summary.tsv"):
+            with open(path, encoding="utf-8") as stream:
+                for row in csv.DictReader(stream, delimiter="\t"):
+                    if row["metric"] == METRIC:
+                        return f"{label_of(METRIC)} {float(row['value']):.4f}"
+    return ""
 
 
 class RunProgress:
@@ -149,7 +165,8 @@ class Screen(logging.Handler):
     def _on_job_info(self, record: Any) -> str:
         name = " ".join([record.rule_name, *map(str, (record.wildcards or {}).values())])
         expected = self.progress.expected.get(record.jobid, 0.0) if self.progress else 0.0
-        self.running[record.jobid] = Running(name, ", ".join(record.log or []), time.monotonic(), expected)
+        log, outputs = ", ".join(record.log or []), tuple(map(str, getattr(record, "output", None) or []))
+        self.running[record.jobid] = Running(name, log, time.monotonic(), expected, outputs)
         return ""
 
     def _on_job_finished(self, record: Any) -> str:
@@ -158,7 +175,8 @@ class Screen(logging.Handler):
             return ""
         self.progress.finish(record.job_id)
         shown = self.progress.shown(list(self.running.values()), now)
-        return f"{time.strftime('%H:%M:%S')} {shown} {job.name}: {duration(now - job.since)}"
+        value = result_of(job.outputs)
+        return f"{time.strftime('%H:%M:%S')} {shown} {job.name}: {duration(now - job.since)}{value and f', {value}'}"
 
     def _on_job_error(self, record: Any) -> str:
         job = self.running.pop(record.jobid, None)

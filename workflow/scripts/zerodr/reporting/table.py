@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -241,12 +242,33 @@ def _licences(settings: TableSettings) -> list[str]:
     return ["licences of the data: " + ", ".join(listed)] if listed else []
 
 
-def show(selection: str = "all") -> str:
-    """Return the table with the paths of plots, logs, lineage and the command that opens MLflow."""
-    table = Path(f"results/beir/{selection}.md")
-    if not table.exists():
+def show(selection: str, summaries: list[Path], params: dict[str, Any]) -> str:
+    """Return the table with the paths of plots, logs, lineage and the command that opens MLflow.
+
+    Where the table is not yet built, return what is finished of it.
+
+    Args:
+        selection: name of the table.
+        summaries: its cells, finished or not.
+        params: those of `build_table`.
+
+    Raises:
+        ArtifactError: nothing is finished.
+    """
+    table, finished = Path(f"results/beir/{selection}.md"), [path for path in summaries if path.exists()]
+    if table.exists():
+        return f"\n{table.read_text(encoding='utf-8').rstrip()}\n{NEXT.format(name=selection, link=_published())}"
+    if not finished:
         raise ArtifactError(table, "is missing", "run: make mini")
-    return f"\n{table.read_text(encoding='utf-8').rstrip()}\n{NEXT.format(name=selection, link=_published())}"
+    settings, frame = validate(TableSettings, params, "build_table"), read_summaries(finished)
+    grid = fill(frame, settings).printed()
+    notes = [
+        f"not the whole table: {len(finished)} of {len(summaries)} cells are on disk; to go on, repeat the command",
+        f"cells: {label_of(settings.metric)}, mean over the judged queries of the split; scale {settings.scale}",
+        *_splits(frame, settings),
+    ]
+    begun = Grid(grid.columns, grid.averages, grid.values.dropna(how="all"))
+    return f"\n{render.markdown(begun, notes, settings, {}, [])}"
 
 
 def _published() -> str:
