@@ -23,6 +23,7 @@ from zerodr.operations.screen import Screen
 from zerodr.operations.slurm.cluster import ceilings, request_of, submitting
 from zerodr.operations.slurm.submission import refusal, start_again, wait_for_jobs
 from zerodr.operations.stale import forced_words, outdated, sentence
+from zerodr.operations.warm import fork_jobs
 from zerodr.plan import Plan
 from zerodr.plan.pins import loose_models
 from zerodr.plan.resources import Ceiling
@@ -64,6 +65,8 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
             os.environ[QUIET_STAGES] = "1"
     if executor == "local":
         refuse_run(missing_gpus((job.rule.name, plan.machines.gpus(job.rule.name)) for job in planned))
+        if plan.config.warm_start:
+            fork_jobs()
     withdraw_reports((job.rule.name, job.output) for job in planned)
     if screen is not None:
         here = executor == "local"
