@@ -40,7 +40,7 @@ from zerodr.checkout import provide_caches
 from zerodr.config.words import parse_texts
 from zerodr.errors import ZerodrError
 from zerodr.operations.copies import settle_times
-from zerodr.operations.loading import default_scale, finish_run, load_plan, take_screen
+from zerodr.operations.loading import default_scale, enter_rehearsal, finish_run, load_plan, take_screen
 from zerodr.plan import paths
 from zerodr.plan.collections import section_files as list_files
 from zerodr.plan.declaration import complete_rules
@@ -49,6 +49,8 @@ from zerodr.plan.reporting import tables
 from zerodr.plan.targets import nearest_target, other_names
 
 provide_caches()
+if workflow.is_main_process:
+    enter_rehearsal(CHECKOUT, config)
 SCREEN = take_screen(workflow.output_settings, workflow.is_main_process)
 CEILINGS = {}  # filled in before the first job is submitted
 STARTED = []
@@ -94,7 +96,7 @@ onerror:
 
 # Snakemake calls onstart neither in a dry run nor when nothing is to be done.
 if workflow.is_main_process:
-    atexit.register(finish_run, workflow, STARTED)
+    atexit.register(finish_run, workflow, STARTED, PLAN)
 
 
 rule all:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 from encoder_helpers import tiny_bert
-from tests.hub import Hub, Repository
 
 from zerodr.config.load import load_bench
 from zerodr.config.pins import LOCK, read_lock, render_lock
 from zerodr.errors import ConfigError
+from zerodr.operations.stand_ins.hub import Hub, Repository
 from zerodr.plan import Plan
 from zerodr.plan.pins import loose_models
 
@@ -39,9 +39,13 @@ CALL = """
 import json, sys
 from pathlib import Path
 from zerodr.errors import ZerodrError
+from zerodr.encoders.start.hub import fetch_model
 from zerodr.operations import revisions
 try:
-    answer = getattr(revisions, sys.argv[1])(*json.loads(sys.argv[2]), root=Path(sys.argv[3]))
+    if sys.argv[1] == "fetch_model":
+        answer = [str(part) for part in fetch_model(*json.loads(sys.argv[2]))]
+    else:
+        answer = getattr(revisions, sys.argv[1])(*json.loads(sys.argv[2]), root=Path(sys.argv[3]))
     print(json.dumps(answer))
 except ZerodrError as error:
     print(error)
@@ -67,6 +71,10 @@ def hub(tmp_path):
     folder = tiny_bert(tmp_path / "served")
     states = {"organisation/name": "open", "organisation/start": "open", "organisation/closed": "gated"}
     with Hub({name: Repository(folder, state) for name, state in states.items()}) as served:
+        pickled = tmp_path / "pickled"
+        pickled.mkdir()
+        (pickled / "pytorch_model.bin").write_bytes(b"x")
+        served.repositories["organisation/pickled"] = Repository(pickled)
         yield served
 
 
@@ -152,6 +160,7 @@ def test_a_hub_that_moved_is_told_and_followed_when_asked(hub, project):
             r"closed \(method m\): asks to accept its licence: accept it at http.*organisation/closed",
         ),
         ("organisation/absent", r"absent \(method m\): is not on the hub, or is private.*HF_TOKEN"),
+        ("organisation/pickled", r"pickled weights alone \(pytorch_model.bin\).*zerodr convert FOLDER NEW"),
         ("no name/at all", r"is neither a folder nor a hub name"),
     ],
 )
@@ -179,3 +188,20 @@ def test_two_runs_that_resolve_at_once_lose_nothing(hub, project):
     for run in runs:
         run.join()
     assert sorted(read_lock(project / LOCK)) == names
+
+
+def test_a_hub_that_goes_down_before_the_download_leaves_the_lock(hub, project):
+    ask(hub, project, "lock_models", {"organisation/name": "hub"}, False)
+    commit = read_lock(project / LOCK)["organisation/name"][0]
+    hub.down = True
+    told = ask(hub, project, "fetch_model", "organisation/name", commit, False)
+    assert "organisation/name: is no folder, is not in the hub cache, and the hub can't be reached" in told
+    assert "\n" not in told and read_lock(project / LOCK)["organisation/name"][0] == commit
+    hub.down = False
+    assert ask(hub, project, "fetch_model", "organisation/name", commit, False)[1] == commit
+
+
+def test_a_locked_commit_that_vanished_is_told_and_not_replaced(hub, project):
+    told = ask(hub, project, "fetch_model", "organisation/name", "d" * 40, False)
+    assert f"no longer has its commit {'d' * 40}" in told and "zerodr pin --renew organisation/name" in told
+    assert "\n" not in told

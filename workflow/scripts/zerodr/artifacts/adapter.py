@@ -32,6 +32,7 @@ def spec_of(snakemake: Any) -> StageSpec:
         seed=settings["seed"],
         threads=snakemake.threads,
         site=site_of(snakemake.config),
+        rehearsal=settings.get("rehearsal", {}),
     )
 
 

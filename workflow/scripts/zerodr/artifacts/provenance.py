@@ -105,6 +105,13 @@ def peak_memory_mib() -> float:
     return round(kib / 1024, 1)
 
 
+def peak_gpu_mib() -> float:
+    """Return the most memory that this process had on its GPU, in MiB; 0 where it used none."""
+    torch = sys.modules.get("torch")
+    used = torch is not None and torch.cuda.is_initialized()
+    return round(torch.cuda.max_memory_allocated() / 2**20, 1) if torch and used else 0.0
+
+
 class Warnings(logging.Handler):
     """A context that collects messages of level WARNING and above.
 

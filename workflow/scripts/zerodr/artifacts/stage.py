@@ -24,6 +24,7 @@ from zerodr.artifacts.processor import job_kind, recorded_kind
 from zerodr.artifacts.provenance import Warnings
 from zerodr.artifacts.record import STATE, BlameInputs, artifact_digest, read_record, record_path, write_json
 from zerodr.artifacts.spent import Spent, sum_joules
+from zerodr.config.rehearsal import Rehearsal
 from zerodr.errors import ArtifactError, ZerodrError, nearest
 from zerodr.plan.rules import RULES
 
@@ -46,6 +47,7 @@ class StageSpec:
         seed: source of every random choice.
         threads: cores to use (no part of the digest).
         site: what belongs to the machine: mirror folders, offline (no part of the digest).
+        rehearsal: what a rehearsal does of its work; empty in a run, and then no part of the digest.
     """
 
     rule: str
@@ -57,6 +59,7 @@ class StageSpec:
     seed: int = 0
     threads: int = 1
     site: dict[str, Any] = field(default_factory=dict)
+    rehearsal: dict[str, Any] = field(default_factory=dict)
 
     def input_list(self) -> list[str]:
         """All input paths, in the order of their names."""
@@ -67,6 +70,8 @@ class StageSpec:
         """Hex digest of the spec and its inputs' digests; threads and site don't count."""
         value = asdict(self)
         del value["threads"], value["site"]
+        if not self.rehearsal:
+            del value["rehearsal"]
         return object_digest({"spec": value, "inputs": input_digests})
 
     def name(self) -> str:
@@ -86,8 +91,17 @@ class Stage:
 
     @property
     def params(self) -> dict[str, Any]:
-        """The stage's settings."""
-        return self.spec.params
+        """The stage's settings, with the few steps of a rehearsal."""
+        return (
+            self.spec.params
+            if self.cut is None
+            else self.cut.shorten(self.spec.params, RULES[self.spec.rule].questions)
+        )
+
+    @property
+    def cut(self) -> Rehearsal | None:
+        """What a rehearsal does of the stage's work; None in a run."""
+        return Rehearsal.model_validate(self.spec.rehearsal) if self.spec.rehearsal else None
 
     @property
     def threads(self) -> int:
@@ -171,6 +185,7 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
                     with Warnings() as warned, job_kind(work):
                         function(stage)
                     stage.notes |= {"warnings": warned.messages} if warned.messages else {}
+                    stage.notes |= {"peak_gpu_mib": mib} if (mib := provenance.peak_gpu_mib()) else {}
                     stage.notes |= {"processor_kind": kind} if (kind := recorded_kind(work)) else {}
                     _publish(stage, digest, inputs, spent)
             finally:

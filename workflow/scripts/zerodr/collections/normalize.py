@@ -19,6 +19,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, ROW_GROUP, write_qrels
 from zerodr.collections.archives import find, open_archive
 from zerodr.collections.audit import IdIndex, Listing, TextScan, audit_split, check_count, fold
+from zerodr.collections.first_part import FirstPart
 from zerodr.collections.readers import Reader, open_reader
 from zerodr.collections.readers.base import Document, Query, bad_line
 from zerodr.config.base import validate
@@ -57,6 +58,10 @@ def normalize_collection(stage: Stage) -> None:
         packed = find(archive, "corpus.jsonl", required=False) is None
         settings = settings.model_copy(update={"format": settings.original} if packed else {"pinned": True})
     reader = open_reader(settings.format, archive, settings.member)
+    if stage.cut is not None:
+        reader = FirstPart(reader, list(settings.splits), stage.cut, stage.cut.questions)
+        counts = {"documents": None, "queries": None, "splits": dict.fromkeys(settings.splits)}
+        settings = settings.model_copy(update=counts)
     facts = write_collection(reader, settings, stage.output("collection"))
     stage.note(audit=facts)
     stage.metric("documents", facts["documents"])

@@ -39,6 +39,8 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     scale = known("scale", config.scale, scales)
     protocols = read_table(folder / "protocols.yaml", Protocol)
     collections = read_registry(folder / "collections")
+    if config.substitutes:
+        collections = {name: row.unpinned() for name, row in collections.items()}
     chosen = {"drop_missing": config.byo_drop_missing, "exclude_self": config.byo_exclude_self}
     rows, folders = read_folders(
         config.byo, collections, config.byo_language, chosen, config.byo_name, config.byo_columns, config.byo_cut
@@ -102,7 +104,7 @@ def read_starts(folder: Path) -> dict[str, Start]:
 
 def mirrors_of(root: Path) -> list[Path]:
     """List the mirror folders of a checkout: the configuration's, then the machine's."""
-    return [root / folder for folder in (*read_config(root / "config")["mirrors"], *shared_mirrors(root))]
+    return [root / folder for folder in (*read_config(root / "config").get("mirrors", ()), *shared_mirrors(root))]
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -70,15 +70,23 @@ def with_revisions(
     locked = locked or {}
     if not revisions and not locked:
         return methods
-    named: set[str] = set()
+    named: dict[str, str | None] = {}
     pinned = {name: _pinned(method, revisions, locked, named) for name, method in methods.items()}
-    for model in sorted(set(revisions) - named):
+    for model in sorted(revisions.keys() - named.keys()):
         raise ConfigError("revisions", f"no recipe names the model {model!r}", nearest(model, named))
     return pinned
 
 
-def _pinned(value: Any, revisions: Mapping[str, str], locked: Mapping[str, str], named: set[str]) -> Any:
-    """Copy settings with commits filled in; `named` collects the models that occur."""
+def named_models(methods: Mapping[str, Method]) -> dict[str, str | None]:
+    """List the models, other than recipes' stages, that recipes start from, with the commit that they name."""
+    named: dict[str, str | None] = {}
+    for method in methods.values():
+        _pinned(method, {}, {}, named)
+    return {name: commit for name, commit in sorted(named.items()) if name.partition("/")[0] not in methods}
+
+
+def _pinned(value: Any, revisions: Mapping[str, str], locked: Mapping[str, str], named: dict[str, str | None]) -> Any:
+    """Copy settings with commits filled in; `named` collects the models that occur, with their commits."""
     if isinstance(value, dict):
         return {key: _pinned(inner, revisions, locked, named) for key, inner in value.items()}
     if not isinstance(value, BaseModel):
@@ -87,7 +95,7 @@ def _pinned(value: Any, revisions: Mapping[str, str], locked: Mapping[str, str],
     changed = {key: new for key, old in fields.items() if (new := _pinned(old, revisions, locked, named)) is not old}
     for model, revision in FIELDS:
         if revision in fields and isinstance(name := fields.get(model), str):
-            named.add(name)
+            named[name] = fields[revision] or named.get(name)
             commit = revisions.get(name) or fields[revision] or locked.get(name)
             changed |= {revision: commit} if commit != fields[revision] else {}
     return value.model_copy(update=changed) if changed else value

@@ -181,6 +181,12 @@ class Collection(Content, Origin, Shown):
         """True if checksums fix the content."""
         return self.originals.pinned if self.originals else bool(self.checksums)
 
+    def unpinned(self) -> Collection:
+        """Copy the row without checksums, for archives that stand in for the published ones."""
+        files = [file.model_copy(update={"checksum": ""}) for file in self.originals.files] if self.originals else []
+        originals = self.originals and self.originals.model_copy(update={"files": tuple(files)})
+        return self.model_copy(update={"checksums": (), "originals": originals})
+
     @property
     def addresses(self) -> list[str]:
         """Addresses of the archive, or of the publisher's files."""

@@ -136,6 +136,10 @@ class Config(Settings):
     """The language model that writes them. Below `round_trip` is null: BM25 must not choose what it is compared on."""
     judged: str | None = None
     """A `to_judge.tsv` of `zerodr adapt` with your grades."""
+    rehearse: bool = False
+    """Run each job with few steps, documents and questions, in the folder `rehearsal/` (docs/cluster.md)."""
+    substitutes: bool = False
+    """Archives are the small ones that `zerodr rehearse --stand-ins` writes: checksums of the registry do not count."""
     seed: int = Field(13, ge=0)
     """Source of every random choice."""
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = ()

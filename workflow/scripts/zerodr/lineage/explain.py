@@ -165,6 +165,8 @@ def changed_settings(record: Record, planned: str) -> list[Difference]:
     titles = {"version": "stage version", "seed": "seed"}
     changed = [key for key in titles if then[key] != now[key]]
     changes = [Difference(titles[key], "", str(then[key]), str(now[key])) for key in changed]
+    before, after = record["spec"].get("rehearsal", {}), now.get("rehearsal", {})
+    changes += _compared("rehearsal", flatten(before), flatten(after), 80)
     return changes + _compared("setting", flatten(record["spec"]["params"]), flatten(now["settings"]), 80)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,11 +31,35 @@ def default_scale(default_resources: Iterable[str] | None) -> str:
     return "paper" if any(name.startswith("slurm_") for name in default_resources or ()) else "mini"
 
 
-def finish_run(workflow: Any, started: list[bool]) -> None:
-    """Check finished artifacts by their records at Snakemake's exit, where its `onstart` was not called."""
+def enter_rehearsal(root: Path, config: Mapping[str, Any]) -> None:
+    """Start again in the folder of a rehearsal, where `rehearse` asks for one and this is not its folder."""
+    if not config.get("rehearse") or (root / "Snakefile").is_symlink():
+        return
+    from zerodr.operations.rehearse import make_folder
+    from zerodr.operations.slurm.submission import start_again
+
+    words = [str(Path(word).absolute()) if _is_named(word) else word for word in sys.orig_argv[1:]]
+    os.chdir(make_folder(root))
+    start_again(words)
+
+
+def _is_named(word: str) -> bool:
+    """Test whether a word of the command line is a file of the user's, as after `--configfile`, and no target."""
+    return Path(word).is_file() and Path(word).parts[0] != "results"
+
+
+def finish_run(workflow: Any, started: list[bool], plan: Plan) -> None:
+    """Check finished artifacts by their records at Snakemake's exit, where its `onstart` was not called.
+
+    A rehearsal ends with its report.
+    """
     from zerodr.operations.stale import finish
 
     finish(workflow, bool(started))
+    if plan.config.rehearse and started and workflow.dag is not None:
+        from zerodr.operations.rehearsal_report import write_report
+
+        sys.stderr.write("".join(f"{line}\n" for line in write_report(workflow, plan)))
 
 
 def load_plan(root: Path, config: dict[str, Any], main: bool, ceilings: Mapping[str, Ceiling]) -> Plan:

@@ -34,9 +34,10 @@ def lock_models(models: Mapping[str, str], offline: bool, root: Path = Path(".")
     """
     from filelock import FileLock
 
-    path, lines = root / LOCK, []
-    (root / STATE).mkdir(parents=True, exist_ok=True)
-    with FileLock(root / STATE / "revisions.lock"):
+    path, lines = (root / LOCK).resolve(), []  # a rehearsal has a link to it
+    state = path.parents[1] / STATE
+    state.mkdir(parents=True, exist_ok=True)
+    with FileLock(state / "revisions.lock"):
         locked = read_lock(path)
         for model, method in models.items():
             if model not in locked:

@@ -76,6 +76,11 @@ class Lines:
         assert isinstance(method, TrainedMethod), f"{name} is not trained"
         return method.last
 
+    @remembered
+    def sources(self) -> frozenset[str]:
+        """Collections that methods learn from."""
+        return frozenset(map(self.source_of, self.names()))
+
     # ---- stages ------------------------------------------------------------------------------------------------
     def find_stage(self, link: Link) -> ChainStage | None:
         """Settings of a stage of any kind, for its target; None for `init`, and where the method has no such stage."""

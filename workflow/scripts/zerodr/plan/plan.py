@@ -9,6 +9,7 @@ from zerodr.config.bench import Bench
 from zerodr.config.files import refuse_braces
 from zerodr.config.methods import FeedbackMethod, FusionMethod, Method, RunMethod
 from zerodr.config.registry import EVERY, Collection
+from zerodr.config.rehearsal import Rehearsal
 from zerodr.config.settings import Protocol
 from zerodr.config.user_folders import SECTIONS
 from zerodr.errors import ConfigError
@@ -86,9 +87,20 @@ class Plan:
         def render(wildcards: Any) -> str:
             values = function(self, wildcards) | ({"nodes": nodes} if nodes > 1 else {})
             seed = self.seed(wildcards) if self._draws(rule, wildcards) else 0
-            return canonical_json({"version": version_of(rule, values), "seed": seed, "settings": values})
+            cut = self.cut(rule, wildcards)
+            rehearsal = {} if cut is None else {"rehearsal": cut.model_dump()}
+            return canonical_json({"version": version_of(rule, values), "seed": seed, "settings": values} | rehearsal)
 
         return render
+
+    def cut(self, rule: str, wildcards: Any) -> Rehearsal | None:
+        """What a rehearsal does of a job's work; None in a run, and for downloads, which a run takes over."""
+        if not self.config.rehearse or RULES[rule].downloads:
+            return None
+        name = getattr(wildcards, "collection", "")
+        row = self.bench.collections.get(name)
+        learned = name in self.chains.sources() or (row is not None and bool(row.judged_split))
+        return Rehearsal() if not learned else Rehearsal(questions=Rehearsal().training_questions)
 
     def seed(self, wildcards: Any) -> int:
         """Source of a job's random choices: in its path, else of the method whose model it makes, else the bench's."""

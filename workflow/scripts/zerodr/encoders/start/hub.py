@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +13,36 @@ from zerodr.errors import ModelError
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # huggingface_hub's client writes a line a request
 PATIENCE_S = 20.0
 EXCEPT = ["onnx/*", "openvino/*"]
+PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 
 
 def ask_hub(name: str, revision: str) -> str:
     """Ask the hub for the commit that a model's revision is. Where it can't be reached, take the cache's `main`.
 
     Raises:
-        ModelError: the hub has no such model or revision, or asks for a licence or token; or nobody can be asked.
+        ModelError: the hub has no such model or revision, asks for a licence or token, or has no safetensors; or nobody
+            can be asked.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError
 
     try:
-        return str(HfApi().model_info(name, revision=revision, timeout=PATIENCE_S).sha)
+        info = HfApi().model_info(name, revision=revision, timeout=PATIENCE_S)
+        _refuse_pickled(name, [file.rfilename for file in info.siblings or ()])
+        return str(info.sha)
     except (OSError, ValueError, HTTPError) as error:
         if (refusal := _refusal(name, revision, error)) is not None:
             raise refusal from None
     return cached_commit(name)
+
+
+def _refuse_pickled(name: str, files: Sequence[str]) -> None:
+    """Raise ModelError for a repository whose weights are pickled alone."""
+    pickled = [file for file in files if "/" not in file and file.endswith(PICKLED)]
+    if pickled and not any(file.endswith(".safetensors") for file in files):
+        problem = f"has pickled weights alone ({pickled[0]}), which may run code; expected safetensors"
+        step = f"hf download {name} --local-dir FOLDER; zerodr convert FOLDER NEW; name NEW in the recipe"
+        raise ModelError(name, problem, step)
 
 
 def cached_commit(name: str) -> str:
@@ -53,12 +67,14 @@ def fetch_model(name: str, revision: str | None, offline: bool) -> tuple[Path, s
         ModelError: no such model or revision, or the hub can't be asked.
     """
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub.errors import HTTPError, LocalEntryNotFoundError
 
     options: dict[str, Any] = {"allow_patterns": list(checkpoint.PATTERNS), "local_files_only": offline}
     try:
         folder = Path(snapshot_download(name, revision=revision, ignore_patterns=EXCEPT, **options))
-    except LocalEntryNotFoundError:
+    except (LocalEntryNotFoundError, HTTPError) as error:
+        if (refusal := _refusal(name, revision, error)) is not None:
+            raise refusal from None
         reason = "offline is true" if offline else "the hub can't be reached"
         step = "fetch it once with offline: false" if offline else "check the network"
         problem = f"is no folder, is not in the hub cache, and {reason}"

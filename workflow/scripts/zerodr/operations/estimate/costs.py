@@ -20,8 +20,9 @@ from zerodr.config.quantities import HOUR_S, counted, duration
 from zerodr.config.registry import Collection
 from zerodr.config.speeds import Speeds, read_speeds
 from zerodr.operations.estimate.jobs import Job, job_for
+from zerodr.operations.estimate.rehearsed import Rehearsed, read
 from zerodr.operations.estimate.schedule import longest_path, makespan
-from zerodr.operations.estimate.work import memory_mib, reckon, settings_of
+from zerodr.operations.estimate.work import memory_mib, reckon, settings_of, work_of
 from zerodr.plan import Plan
 from zerodr.plan.resources import millions, need, read_collection
 from zerodr.plan.rules import RULES, facts_of
@@ -54,6 +55,8 @@ class Costs:
         limits: time limit of each job, in seconds.
         unknown: positions of jobs whose time is unknown.
         reckoned: number of jobs whose time follows from their work and a usual speed.
+        rehearsed: number of jobs whose time follows from the rates of a rehearsal.
+        extrapolated: share of these jobs' time that the rehearsal did not run.
         light: number of jobs that count with their start alone.
         path: positions of the jobs on the critical path, first to last.
         spans: number of GPUs -> seconds until all jobs are finished.
@@ -66,6 +69,8 @@ class Costs:
     limits: list[float] = field(default_factory=list)
     unknown: list[int] = field(default_factory=list)
     reckoned: int = 0
+    rehearsed: int = 0
+    extrapolated: float = 0.0
     light: int = 0
     path: list[int] = field(default_factory=list)
     spans: dict[int, float] = field(default_factory=dict)
@@ -79,10 +84,16 @@ class Estimates:
     Args:
         plan: the plan.
         folder: where finished jobs left their records.
+        rehearsed: what a rehearsal measured; None: that of the checkout, if any.
     """
 
-    def __init__(self, plan: Plan, folder: Path = Path("results")) -> None:
-        self.plan, self.folder = plan, folder
+    def __init__(self, plan: Plan, folder: Path = Path("results"), rehearsed: Rehearsed | None = None) -> None:
+        self.plan, self.folder, self._rehearsed = plan, folder, rehearsed
+
+    @cached_property
+    def rehearsed(self) -> Rehearsed:
+        """Jobs of the last rehearsal."""
+        return read() if self._rehearsed is None else self._rehearsed
 
     @cached_property
     def past(self) -> dict[str, list[Past]]:
@@ -116,12 +127,20 @@ class Estimates:
         alike = not job.facts.trains or any(done.model == model for done in past)
         if past and alike:
             return (estimate(past, model, units) or 0.0) / _devices(job, self.plan), True
+        if (rehearsed := self.rehearsed_seconds(job)) is not None:
+            return rehearsed, True
         known = reckon(job, self.plan, self.speeds, units)
         if known is None and job.rule in self.past:
             return (estimate(self.past[job.rule], model, units) or 0.0) / _devices(job, self.plan), True
         if known is not None and job.rule in self.speeds.jobs:
             known += self.speeds.jobs[job.rule][0] * (self.pace - 1)
         return known, False
+
+    def rehearsed_seconds(self, job: Job) -> float | None:
+        """Seconds of a job by the rate that a rehearsal measured; None where it measured none."""
+        like = self.rehearsed.like(job) if self.rehearsed.jobs else None
+        work = work_of(job, self.plan) if like is not None and like.rate else None
+        return like.seconds_for(work) if like is not None and work else None
 
     def minutes(self, rule: str, wildcards: Any) -> int | None:
         """Minutes that a job asks a scheduler for; None when its time is unknown.
@@ -137,7 +156,9 @@ class Estimates:
 
     def mib(self, rule: str, wildcards: Any) -> int | None:
         """MiB that a job asks a scheduler for; None when its rule and the size of its collection decide."""
-        return memory_mib(job_for(rule, wildcards), self.plan)
+        job = job_for(rule, wildcards)
+        like = self.rehearsed.find(job) if self.rehearsed.jobs else None
+        return memory_mib(job, self.plan, like.mib if like is not None else None)
 
 
 def estimates_of(plan: Plan) -> Estimates:
@@ -153,11 +174,15 @@ def _devices(job: Job, plan: Plan) -> int:
 def costs(jobs: list[Job], estimates: Estimates, start: float = START_S) -> Costs:
     """Estimate the time of all jobs, and of the longest chain of them; `start`: seconds until a job's stage runs."""
     plan, seconds, unknown, reckoned = estimates.plan, list[float](), list[int](), 0
+    rehearsed, ran, counted_s = 0, 0.0, 0.0
     for number, job in enumerate(jobs):
         known, finished = estimates.seconds(job)
         seconds.append(start + (known or 0.0))
         unknown += [number] if known is None else []
         reckoned += known is not None and not finished
+        if known is not None and finished and not job.facts.light and known == estimates.rehearsed_seconds(job):
+            rehearsed, counted_s = rehearsed + 1, counted_s + known
+            ran += getattr(estimates.rehearsed.find(job), "seconds", 0.0)
     gpus = [plan.machines.gpus(job.rule) for job in jobs]
     makers = {path: number for number, job in enumerate(jobs) for path in job.outputs}
     before = [sorted({makers[path] for path in job.inputs if path in makers}) for job in jobs]
@@ -166,7 +191,10 @@ def costs(jobs: list[Job], estimates: Estimates, start: float = START_S) -> Cost
     hours = sum(s * g for s, g in zip(seconds, gpus, strict=True)) / HOUR_S
     limits = [limit(job, plan) for job in jobs]
     light = sum(job.facts.light for job in jobs)
-    return Costs(seconds, hours, limits, unknown, reckoned, light, longest_path(seconds, before), spans, most, start)
+    extrapolated = 1 - min(1.0, ran / counted_s) if counted_s else 0.0
+    chain = longest_path(seconds, before)
+    numbers = reckoned, rehearsed, extrapolated, light
+    return Costs(seconds, hours, limits, unknown, *numbers, chain, spans, most, start)
 
 
 def limit(job: Job, plan: Plan) -> float:
@@ -200,7 +228,8 @@ def history(plan: Plan, folder: Path) -> dict[str, list[Past]]:
     seen: set[str] = set()
     for record in _records(folder):
         rule, params = record["rule"], record["spec"]["params"]
-        if record["spec_digest"] in seen or not _same_device(record, plan):
+        rehearsal = record["spec"].get("rehearsal")
+        if record["spec_digest"] in seen or rehearsal or not _same_device(record, plan):
             continue
         seen.add(record["spec_digest"])
         job, devices = Job(rule, record["wildcards"]), 1
@@ -253,9 +282,11 @@ def estimate(past: list[Past], model: str, units: float) -> float | None:
 def render(jobs: list[Job], estimates: Costs, price: float | None = None) -> str:
     """Format the estimates as text, with the limits that the jobs ask for, and the price of their GPU-hours."""
     seconds, path, limits, unknown = estimates.seconds, estimates.path, estimates.limits, estimates.unknown
-    others = estimates.reckoned + estimates.light + len(unknown)
+    others = estimates.reckoned + estimates.rehearsed + estimates.light + len(unknown)
+    by_rate = f"by the rates of the rehearsal, {estimates.extrapolated:.1%} of their time extrapolated"
     sources = {
         "estimated from finished jobs of this checkout": len(jobs) - others,
+        by_rate: estimates.rehearsed,
         "estimated from work and config/speeds.yaml": estimates.reckoned,
         f"light, {estimates.start:.0f} s for the start": estimates.light,
     }

@@ -17,7 +17,16 @@ from zerodr.operations.estimate.networks import network_of
 from zerodr.operations.estimate.sizes import text_rows
 from zerodr.plan import Plan
 from zerodr.plan.lines import SCOPE, Link, link_of
-from zerodr.plan.memory import LAYER_WEIGHTS, BatchSize, Data, mining_mib, training_mib
+from zerodr.plan.memory import (
+    LAYER_WEIGHTS,
+    LEAST_TRAINING_MIB,
+    BatchSize,
+    Data,
+    asked,
+    data_mib,
+    mining_mib,
+    training_mib,
+)
 from zerodr.plan.resources import need
 from zerodr.plan.rules import RULES
 
@@ -50,6 +59,19 @@ def mined_queries(plan: Plan, link: Link) -> int:
     row, negatives = plan.bench.collections.get(collection), getattr(plan.chains.find_stage(link), "negatives", None)
     queries = (row and (row.splits.get(split) or row.queries)) or 0
     return min(queries, (negatives and negatives.queries) or queries)
+
+
+def work_of(job: Job, plan: Plan) -> float | None:
+    """Count the queries or documents of all steps of a training, the texts to embed, or the pairs to score."""
+    if job.facts.trains:
+        training = settings_of(plan, job)["settings"]["training"]
+        return float(training["steps"] * training["batch_queries"])
+    if job.facts.embeds:
+        return float(text_rows(plan, job.wildcards))
+    if job.facts.time == "pairs":
+        link = link_of(job.asked)
+        return float(mined_queries(plan, link) * (1 + plan.chains.stage(link).negatives.count))
+    return None
 
 
 # ---- time ------------------------------------------------------------------------------------------------------
@@ -146,8 +168,14 @@ def _seconds(job: Job, plan: Plan, speeds: Speeds, tokens: float, work: Any, pre
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------
-def memory_mib(job: Job, plan: Plan) -> int | None:
-    """Compute the MiB that a job asks for; None for rules whose memory does not follow from their work."""
+def memory_mib(job: Job, plan: Plan, peak: float | None = None) -> int | None:
+    """Compute the MiB that a job asks for; None for rules whose memory does not follow from their work.
+
+    Args:
+        job: a planned job.
+        plan: the plan it belongs to.
+        peak: MiB that a process of it had in a rehearsal, with the true network and batch but little data.
+    """
     if job.facts.memory == "request":
         return None
     link = link_of(job.asked)
@@ -167,6 +195,8 @@ def memory_mib(job: Job, plan: Plan) -> int | None:
         data = Data(_documents(plan, plan.chains.corpora(link)))
     else:
         batch, data = _batch(plan, link, stage, share), _mined(plan, link)
+    if peak is not None:
+        return asked(processes * (peak + data_mib(data)), LEAST_TRAINING_MIB)
     return training_mib(network, batch, data, processes, machines.gpus(job.rule) > 0)
 
 

@@ -344,8 +344,11 @@ class Engine:
         """Evaluate, save models and write checkpoints that are due."""
         step, settings = position.step, self.settings
         last = step == settings.steps
-        if self.run.keep and step in settings.save_steps and self.group.rank == 0:
-            self.run.keep(step)
+        # A rehearsal ends before the steps whose models it keeps: each is that of its end.
+        due = [n for n in settings.save_steps if n == step or (last and n > step)]
+        if self.run.keep and self.group.rank == 0:
+            for number in due:
+                self.run.keep(number)
         if self.run.evaluate and (last or (settings.evaluate_steps and step % settings.evaluate_steps == 0)):
             measures = self.run.evaluate()
             position.curves += [(f"dev.{name}", value, self.run.first_step + step) for name, value in measures.items()]

@@ -1,7 +1,7 @@
 """A model hub on loopback that answers as huggingface_hub asks: revisions, etags, 401, 403, 404; no weights of anyone.
 
 `with Hub({"organisation/name": Repository(folder)}) as hub` serves folders; set HF_ENDPOINT to `hub.address` in the
-process that asks. `python -m tests.hub FOLDER` serves each FOLDER/<organisation>/<name> until Ctrl-C.
+process that asks. `python -m zerodr.operations.stand_ins.hub FOLDER` serves FOLDER/<organisation>/<name>.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Repository:
             self.commits.append(hashlib.sha1("".join(named).encode()).hexdigest())
 
     def files(self) -> list[Path]:
+        """List the files, sorted."""
         return sorted(path for path in self.folder.rglob("*") if path.is_file())
 
     def tree(self) -> list[dict[str, object]]:
@@ -88,10 +89,10 @@ class _Handler(BaseHTTPRequestHandler):
         if is_api:
             siblings = [{"rfilename": path.relative_to(repository.folder).as_posix()} for path in repository.files()]
             return self._send(json.dumps({"id": name, "sha": commit, "siblings": siblings, "tags": []}).encode(), whole)
-        path = repository.folder / file
-        if not path.is_file():
+        wanted = repository.folder / file
+        if not wanted.is_file():
             return self._refuse(404, "EntryNotFound", f"{file} not found")
-        content = path.read_bytes()
+        content = wanted.read_bytes()
         self._send(content, whole, commit, hashlib.sha256(content).hexdigest())
 
     def _send(self, content: bytes, whole: bool, commit: str = "", etag: str = "") -> None:

@@ -1,0 +1,200 @@
+"""Rehearsals: few steps, documents and questions under the same plan, in a folder of links."""
+
+from __future__ import annotations
+
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+from tiny_bench import plan_of, write_config
+
+from zerodr.artifacts.stage import Stage, StageSpec
+from zerodr.collections.first_part import FirstPart
+from zerodr.collections.readers import Reader
+from zerodr.collections.readers.base import Document, Judgement, Query
+from zerodr.config.load import load_bench
+from zerodr.config.pins import read_lock
+from zerodr.config.rehearsal import Rehearsal
+from zerodr.operations import rehearsal_report
+from zerodr.operations.estimate import rehearsed
+from zerodr.operations.estimate.jobs import Job
+from zerodr.operations.estimate.work import work_of as rehearsed_work
+from zerodr.operations.rehearse import make_folder
+from zerodr.plan import Plan
+
+
+class Rows(Reader):
+    """Thirty documents; questions q0 to q9, each with a bad document before its good one."""
+
+    def __init__(self) -> None:
+        pass
+
+    def documents(self):
+        return (Document(f"d{n}", "", f"text {n}", "corpus", n) for n in range(30))
+
+    def queries(self):
+        return (Query(f"q{n}", f"question {n}", "queries", n) for n in range(10))
+
+    def splits(self):
+        return ["test", "train"]
+
+    def judgements(self, split):
+        rows = [(f"q{n}", f"d{29 - n}", grade) for n in range(10) for grade in (0, 1)]
+        return (Judgement(*row, "qrels", n) for n, row in enumerate(rows))
+
+
+def test_first_part_has_the_first_questions_their_documents_and_the_first_documents():
+    part = FirstPart(Rows(), ["test"], Rehearsal(documents=3, judged=1), 2)
+    assert [row.id for row in part.queries()] == ["q0", "q1"]
+    assert [row.id for row in part.documents()] == ["d0", "d1", "d2", "d28", "d29"]
+    assert [(row.query, row.grade) for row in part.judgements("test")] == [("q0", 1), ("q1", 1)]
+
+
+def test_a_rehearsal_shortens_trainings_alone():
+    training = {"steps": 9000, "learning_rate": 1.0, "batch_queries": 2048}
+    params = {"settings": {"training": training, "steps": 70}, "count": 5000}
+    assert Rehearsal().shorten(params, "count") == {
+        "settings": {"training": training | {"steps": 4}, "steps": 70},
+        "count": 200,
+    }
+    assert Rehearsal(steps=10**6).shorten(params) == params
+
+
+def test_params_hold_the_cut_and_a_run_has_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_config(tmp_path)
+    wildcards = SimpleNamespace(collection="toy")
+    usual = json.loads(plan_of(tmp_path).settings("normalize_collection")(wildcards))
+    bench = load_bench(tmp_path, {"scale": "mini", "rehearse": True})
+    rehearsed = json.loads(Plan(bench).settings("normalize_collection")(wildcards))
+    assert rehearsed == usual | {"rehearsal": Rehearsal().model_dump()}
+    fetched = Plan(bench).settings("fetch_archive")(SimpleNamespace(archive="toy.zip"))
+    assert "rehearsal" not in fetched, "a run takes over what a rehearsal downloaded"
+
+
+def test_a_rehearsal_is_part_of_a_spec_and_a_run_is_what_it_was(tmp_path):
+    def spec(**more):
+        return StageSpec("finetune", 1, {}, {}, {}, {"training": {"steps": 90, "learning_rate": 1.0}}, **more)
+
+    rehearsed = spec(rehearsal=Rehearsal().model_dump())
+    assert rehearsed.digest({}) != spec().digest({})
+    assert Stage(rehearsed, tmp_path).params["training"]["steps"] == 4
+    assert Stage(spec(), tmp_path).params["training"]["steps"] == 90
+
+
+def test_folder_links_the_checkout_and_has_its_own_settings_and_results(tmp_path):
+    write_config(tmp_path)
+    for name in ("workflow", "envs", "resources/mirror", "resources/reference"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "Snakefile").write_text("rule all:\n")
+    (tmp_path / "config/config.yaml").write_text("{scale: mini, mirrors: [resources/mirror]}\n")
+    folder = make_folder(tmp_path)
+    before = (folder / "config/config.yaml").stat().st_mtime_ns
+    assert make_folder(tmp_path) == folder and (folder / "config/config.yaml").stat().st_mtime_ns == before
+    assert (folder / "Snakefile").read_text() == "rule all:\n" and not (folder / "results").exists()
+    assert (folder / "resources/mirror").samefile(tmp_path / "resources/mirror")
+    bench = load_bench(folder)
+    assert bench.config.rehearse and str(tmp_path / "resources/mirror") in bench.config.mirrors
+
+
+def test_revisions_that_a_rehearsal_resolves_are_those_of_the_run(tmp_path, monkeypatch):
+    from zerodr.operations import revisions
+
+    write_config(tmp_path)
+    (tmp_path / "resources").mkdir()
+    folder = make_folder(tmp_path)
+    monkeypatch.setattr(revisions, "ask_hub", lambda name, revision: "f" * 40)
+    revisions.lock_models({"a/b": "dense"}, False, folder)
+    assert read_lock(tmp_path / "config/revisions.yaml")["a/b"][0] == "f" * 40
+    assert os.path.islink(folder / "config/revisions.yaml")
+    apart = make_folder(tmp_path, substitutes=True)
+    assert not (apart / "config/revisions.yaml").exists(), "commits of stand-ins are never locked for a run"
+
+
+def test_stand_ins_need_no_checksum_of_the_registry(tmp_path):
+    write_config(tmp_path)
+    text = (tmp_path / "config/collections/tiny.yaml").read_text()
+    pinned = text.replace("archive: toy.zip", "archive: toy.zip\n    checksums: [md5:00]")
+    (tmp_path / "config/collections/tiny.yaml").write_text(pinned)
+    rows = [load_bench(tmp_path, {"scale": "mini", "substitutes": flag}).collections["toy"] for flag in (False, True)]
+    assert [row.checksums for row in rows] == [("md5:00",), ()]
+
+
+def test_a_training_that_ends_early_keeps_its_last_weights_for_all_later_steps():
+    from zerodr.training.loop.engine import Engine
+
+    kept = []
+    engine = SimpleNamespace(
+        settings=SimpleNamespace(steps=4, save_steps=(2, 2500, 5000), evaluate_steps=None, checkpoint_steps=100),
+        run=SimpleNamespace(keep=kept.append, evaluate=None),
+        group=SimpleNamespace(rank=0),
+        saving=SimpleNamespace(now=None, later=None),
+        _checkpoint=lambda position, save: None,
+    )
+    for step in range(1, 5):
+        Engine._due(engine, SimpleNamespace(step=step))  # type: ignore[arg-type]
+    assert kept == [2, 2500, 5000]
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_shortened_steps_are_never_more_than_those_of_the_recipe(steps):
+    params = {"training": {"steps": steps, "learning_rate": 1.0}}
+    assert Rehearsal().shorten(params) == params
+
+
+# ---- what a rehearsal measured ---------------------------------------------------------------------------------------
+def record_of(**more):
+    """The record of a rehearsed training: 4 of 50,000 steps of 100 queries took 10 of its 13 seconds."""
+    params = {"settings": {"training": {"steps": 50000, "batch_queries": 100, "learning_rate": 1.0}}}
+    return {
+        "rule": "finetune",
+        "wildcards": {"model": "dpr", "scope": "shared", "stage": "ep0"},
+        "seconds": 13.0,
+        "metrics": [],
+        "notes": {"queries_per_second": 40.0, "peak_gpu_mib": 7000.0},
+        "spec": {"params": params, "rehearsal": Rehearsal().model_dump()},
+        "environment": {"device": "cpu", "processor": "EPYC"},
+        "peak_memory_mib": 900.0,
+    } | more
+
+
+def test_a_rate_gives_the_time_of_the_run():
+    figures = rehearsed.measure(record_of())
+    assert (figures.work, figures.node, figures.gpu_mib) == (400.0, "EPYC", 7000.0)
+    assert figures.seconds_for(50000 * 100) == 3.0 + 125000.0
+    assert rehearsed.measure(record_of(notes={})).seconds_for(10) is None
+
+
+def test_an_estimate_takes_the_rate_of_the_rehearsal(tmp_path, monkeypatch):
+    from zerodr.operations.estimate import costs
+
+    monkeypatch.chdir(tmp_path)
+    write_config(tmp_path)
+    plan = plan_of(tmp_path)
+    wildcards = {"model": "dense", "scope": "shared", "collection": "other", "protocol": "standard"}
+    job = Job("embed_corpus", wildcards | {"shard": "00000-of-00003"})
+    embedded = record_of(
+        rule="embed_corpus",
+        wildcards=wildcards | {"collection": "toy", "shard": "00000-of-00001"},
+        metrics=[{"name": "texts_per_second", "value": 50.0}],
+        notes={"texts": 100},
+        spec={"params": {}, "rehearsal": Rehearsal().model_dump()},
+    )
+    found = rehearsed.Rehearsed([rehearsed.measure(embedded)])
+    found.write(tmp_path / rehearsed.FILE)
+    estimates = costs.Estimates(plan)
+    texts = rehearsed_work(job, plan)
+    assert estimates.seconds(job) == (11.0 + texts / 50.0, True)
+    assert "by the rates of the rehearsal, 100.0% of their time" in costs.render([job], costs.costs([job], estimates))
+
+
+def test_jobs_are_sorted_by_what_became_of_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "input").touch()
+    (tmp_path / "job.log").write_text("10:00 starts\n10:01 ModelError: no weights\n\n")
+    failed = Job("finetune", {"model": "dpr"}, ("input",), ("a",))
+    behind = Job("embed_corpus", {"model": "dpr"}, ("a",), ("b",))
+    done, failures, waiting = rehearsal_report.sort_jobs([failed, behind], {("a",): "job.log", ("b",): "none.log"})
+    assert not done and waiting == [behind]
+    assert failures == [(failed, ("finetune dpr", "job.log", "10:01 ModelError: no weights"))]

@@ -1,0 +1,107 @@
+"""Rehearse a run in `rehearsal/`: a checkout of links with a configuration and results of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from zerodr.artifacts.processes import die_with_parent
+from zerodr.config.load import mirrors_of, read_config
+from zerodr.config.pins import LOCK, named_models
+from zerodr.plan import Plan
+
+FOLDER, SUBSTITUTES = "rehearsal", "rehearsal-stand-ins"
+LINKED = ("Snakefile", "envs", "slurm", "workflow")
+ARCHIVES, REPOSITORIES, CACHE = "mirror", "hub", "cache"  # of stand-ins, below resources/
+SEPARATE = ("config.yaml", Path(LOCK).name)  # of config/
+HEAD = "# Written by a rehearsal from config/config.yaml of the checkout.\n"
+
+
+def make_folder(root: Path, substitutes: bool = False, values: Mapping[str, Any] | None = None) -> Path:
+    """Make the folder of a rehearsal, or bring it up to date.
+
+    Args:
+        root: the checkout.
+        substitutes: models and archives are made-up ones: neither archives nor locked commits are shared.
+        values: further settings.
+    """
+    folder = root / (SUBSTITUTES if substitutes else FOLDER)
+    for name in LINKED:
+        _link(folder / name, root / name)
+    for path in (root / "config").iterdir():
+        if path.name not in SEPARATE:
+            _link(folder / "config" / path.name, path)
+    resources = Path("resources/reference") if substitutes else Path("resources")
+    _link(folder / resources, root / resources)
+    if not substitutes:
+        _link(folder / LOCK, root / LOCK)
+    mirrors = [os.path.abspath(path) for path in mirrors_of(root)]
+    changed = {"rehearse": True, "substitutes": substitutes, "mirrors": mirrors} | dict(values or {})
+    text = HEAD + yaml.safe_dump(read_config(root / "config") | changed, sort_keys=False)
+    written = folder / "config/config.yaml"
+    if not written.exists() or written.read_text(encoding="utf-8") != text:
+        written.write_text(text, encoding="utf-8")
+    return folder
+
+
+def _link(link: Path, target: Path) -> None:
+    """Make a relative link, in place of one to elsewhere."""
+    relative = os.path.relpath(target, link.parent)
+    if link.is_symlink() and os.readlink(link) == relative:
+        return
+    link.unlink(missing_ok=True)
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(relative)
+
+
+def rehearse(words: Sequence[str], plan: Plan, substitutes: bool, within_s: float | None) -> int:
+    """Run snakemake in the folder of a rehearsal; return the exit status.
+
+    Args:
+        words: of snakemake's command line: targets and options.
+        plan: of the checkout in the working directory.
+        substitutes: write tiny models and archives, and serve the models on loopback.
+        within_s: stop after so many seconds, as Ctrl-C does: the same command resumes.
+    """
+    home = Path(SUBSTITUTES if substitutes else FOLDER) / "resources"
+    mirror = {"mirrors": [str((home / ARCHIVES).absolute())]} if substitutes else {}
+    folder = make_folder(Path("."), substitutes, mirror)
+    with _hub(plan, home.absolute()) if substitutes else _nothing() as environment:
+        command = [sys.executable, "-m", "snakemake", *words]
+        process = subprocess.Popen(
+            command, cwd=folder, env=os.environ | environment, preexec_fn=die_with_parent, start_new_session=True
+        )
+        try:
+            return process.wait(within_s)
+        except (KeyboardInterrupt, subprocess.TimeoutExpired):
+            os.killpg(process.pid, signal.SIGINT)
+            return process.wait()
+
+
+@contextmanager
+def _nothing() -> Iterator[dict[str, str]]:
+    yield {}
+
+
+@contextmanager
+def _hub(plan: Plan, home: Path) -> Iterator[dict[str, str]]:
+    """Write what stands in for published models and archives, and serve the models; give the environment."""
+    from zerodr.config.starts import PACKAGE
+    from zerodr.operations.stand_ins.archives import write_archives
+    from zerodr.operations.stand_ins.hub import Hub, Repository
+    from zerodr.operations.stand_ins.models import write_models
+
+    write_archives(plan.bench.collections.values(), plan.chains.sources(), home / ARCHIVES)
+    hub, named = home / REPOSITORIES, named_models(plan.bench.methods)
+    pins = {name: pin for name, pin in named.items() if name.count("/") == 1 and not name.startswith(PACKAGE)}
+    write_models(pins, hub)
+    with Hub({name: Repository(hub / name, commits=[pin] if pin else []) for name, pin in pins.items()}) as served:
+        yield {"HF_ENDPOINT": served.address, "HF_HOME": str(home / CACHE), "HF_HUB_OFFLINE": "0", "ZERODR_MIRRORS": ""}
