@@ -198,3 +198,13 @@ def test_jobs_are_sorted_by_what_became_of_them(tmp_path, monkeypatch):
     done, failures, waiting = rehearsal_report.sort_jobs([failed, behind], {("a",): "job.log", ("b",): "none.log"})
     assert not done and waiting == [behind]
     assert failures == [(failed, ("finetune dpr", "job.log", "10:01 ModelError: no weights"))]
+
+
+def test_a_disk_that_is_too_small_for_the_run_is_said(monkeypatch):
+    from zerodr.operations.estimate import sizes
+
+    needs = sizes.Sizes({}, {}, {}, (), (), {"dpr": 3 * 2**30}, (), 0, {}, 0)
+    monkeypatch.setattr(sizes, "disk_usage", lambda folder: SimpleNamespace(free=2**30))
+    assert "only 1.00 GiB are free: free space, or: ln -s" in sizes.disk_lines(needs)
+    monkeypatch.setattr(sizes, "disk_usage", lambda folder: SimpleNamespace(free=2**40))
+    assert "only" not in sizes.disk_lines(needs)

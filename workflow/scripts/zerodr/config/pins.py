@@ -82,7 +82,7 @@ def named_models(methods: Mapping[str, Method]) -> dict[str, str | None]:
     named: dict[str, str | None] = {}
     for method in methods.values():
         _pinned(method, {}, {}, named)
-    return {name: commit for name, commit in sorted(named.items()) if name.partition("/")[0] not in methods}
+    return {name: commit for name, commit in sorted(named.items()) if name.replace("/", "@") not in methods}
 
 
 def _pinned(value: Any, revisions: Mapping[str, str], locked: Mapping[str, str], named: dict[str, str | None]) -> Any:

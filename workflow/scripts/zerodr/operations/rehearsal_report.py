@@ -16,6 +16,7 @@ from zerodr.errors import ArtifactError
 from zerodr.operations.estimate.costs import START_S, Estimates, costs, render
 from zerodr.operations.estimate.jobs import Job, jobs_of
 from zerodr.operations.estimate.rehearsed import FILE, Measured, Rehearsed, measure
+from zerodr.operations.estimate.sizes import disk_lines, sizes_of
 from zerodr.pages.html import fill
 from zerodr.plan import Plan
 
@@ -150,4 +151,4 @@ def cost_of_run(plan: Plan, jobs: list[Job], rehearsed: Rehearsed) -> list[str]:
     run = Plan(replace(plan.bench, config=config), lambda plan: Estimates(plan, rehearsed=rehearsed))
     estimates = run.machines.estimate
     assert isinstance(estimates, Estimates)
-    return render(jobs, costs(jobs, estimates, START_S)).split("\n")
+    return [*render(jobs, costs(jobs, estimates, START_S)).split("\n"), *disk_lines(sizes_of(jobs, run)).split("\n")]

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import disk_usage
 
 from zerodr.config.quantities import GIBI, MEBI, counted, first_names
 from zerodr.config.registry import Collection
@@ -131,7 +132,7 @@ def render(target: str, needs: Sizes) -> str:
         f"shards      {sum(needs.shards.values())} for {counted(len(needs.shards), 'pair')} of model and collection"
         + "".join(f"\n            {name}: {count}" for name, count in sharded.items())
     )
-    lines += [_downloads(needs), _disk(needs)]
+    lines += [_downloads(needs), disk_lines(needs)]
     lines.append(f"memory      {max(memory for memory, _ in needs.largest.values())} MiB for the largest job")
     lines.append(f"GPU         for {counted(needs.gpu_jobs, 'job')}" if needs.gpu_jobs else "GPU         not needed")
     return "\n".join(lines)
@@ -146,14 +147,17 @@ def _downloads(needs: Sizes) -> str:
     return text + (f"; not pinned by a checksum: {first_names(needs.unpinned)}" if needs.unpinned else "")
 
 
-def _disk(needs: Sizes) -> str:
+def disk_lines(needs: Sizes, folder: Path = Path()) -> str:
+    """Format what embeddings and texts take, with a sentence where the folder's disk has less."""
     total, guess = sum(needs.embedding_bytes.values()) / GIBI, ""
     if needs.assumed:
         models = first_names(needs.assumed)
         guess = f" ({BERT_BASE.width} dimensions assumed for models that do not exist yet: {models})"
     packed = sum(size or 0 for name, size in needs.download_bytes.items() if name not in needs.local)
     texts = (needs.text_bytes + packed) / GIBI
+    free = disk_usage(folder).free / GIBI
+    short = f"\n            only {free:.2f} GiB are free: free space, or: ln -s /larger/disk results"
     return (
         f"embeddings  {total:.3f} GiB{guess}\ndisk        {total + texts:.2f} GiB with archives, collections and "
-        "indexes; without models and checkpoints"
+        f"indexes; without models and checkpoints{short if free < total + texts else ''}"
     )
