@@ -147,7 +147,7 @@ def _watch(snakemake: socket.socket, request: dict[str, Any]) -> NoReturn:
         snakemake.sendall(b"started\n")
         _, status, used = os.wait4(job, 0)
         code = os.waitstatus_to_exitcode(status)
-        end = {"code": code if code >= 0 else 128 - code}  # as shells report a signal
+        end: dict[str, float] = {"code": code if code >= 0 else 128 - code}  # as shells report a signal
         end |= {"max_rss": used.ru_maxrss / 1024, "cpu_time": used.ru_utime + used.ru_stime}
         end |= {"io_in": used.ru_inblock / 2048, "io_out": used.ru_oublock / 2048}  # MiB, from blocks of 512 bytes
         end["cpu_usage"] = 100 * end["cpu_time"]
