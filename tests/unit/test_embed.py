@@ -187,7 +187,7 @@ def start(root: Path, spec: StageSpec) -> subprocess.Popen:
 
 def kill_inside_a_window(process: subprocess.Popen, windows: int) -> dict:
     """kill -9 once that many windows and some batches of the next are recorded."""
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 600
     while time.monotonic() < limit and process.poll() is None:
         for path in Path("results/.state").glob("*/work/progress.json"):
             try:

@@ -343,7 +343,7 @@ def test_the_first_three_layers_of_minilm(tmp_path, monkeypatch):
         {}, init=MINILM, layers=3, pooling="mean", similarity="cosine", query_tokens=32, document_tokens=64
     )
     encoder = load_encoder(folder, device="cpu")
-    assert encoder.backend.startswith("packed, ") and encoder.dimension == 384
+    assert encoder.backend.startswith("openvino ") and encoder.dimension == 384
     tokens = encoder.tokenize(TEXTS, max_tokens=64)
     found = encoder.encode_batch([tokens[i] for i in range(len(TEXTS))])
     model = BiEncoder.load(folder)

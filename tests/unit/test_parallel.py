@@ -9,6 +9,7 @@ from encoder_helpers import import_settings, tiny_bert
 
 from zerodr.encoders.inference.encoder import Encoder, Tokens, encode_batches, load_encoder
 from zerodr.encoders.start.importing import copy_model
+from zerodr.errors import ModelError
 
 
 @pytest.fixture(scope="module")
@@ -47,5 +48,5 @@ def test_setting_of_torch_is_kept_even_after_an_early_end(encoder: Encoder) -> N
 
 def test_an_error_of_a_worker_arrives(encoder: Encoder) -> None:
     tokens = Tokens(np.full(4, 10**6, np.int32), np.array([0, 2, 4]))
-    with pytest.raises(IndexError):
+    with pytest.raises(ModelError, match="has 57 rows, none for token 1000000"):
         list(encode_batches(encoder, tokens, [np.array([0, 1])], 2))

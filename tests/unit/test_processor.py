@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from encoder_helpers import import_settings, tiny_bert
 from torch import nn
 
@@ -16,7 +15,6 @@ from zerodr.artifacts.processor import job_kind, kind_of_job, kind_of_machine, r
 from zerodr.config.kernels import kinds, nearest_kind
 from zerodr.encoders.inference import processor as inference
 from zerodr.encoders.inference.encoder import load_encoder
-from zerodr.encoders.inference.packed import choose_way
 from zerodr.encoders.inference.processor import usable_precision
 from zerodr.encoders.start.importing import copy_model
 from zerodr.training.loop import speed
@@ -119,19 +117,18 @@ def test_a_job_computes_as_the_kind_of_its_first_attempt(machine, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "arithmetic", "layer", "attention"),
+    ("kind", "arithmetic", "layer"),
     [
-        ("amd-avx512-bf16", "bf16", speed.FastLinear, "plain"),
-        ("intel-amx", "bf16", nn.Linear, "fused"),
-        ("intel-avx512-bf16", "fp32", nn.Linear, "plain"),
-        ("avx2", "fp32", speed.FastLinear, "fused"),
+        ("amd-avx512-bf16", "bf16", speed.FastLinear),
+        ("intel-amx", "bf16", nn.Linear),
+        ("intel-avx512-bf16", "fp32", nn.Linear),
+        ("avx2", "fp32", speed.FastLinear),
     ],
 )
-def test_ways_to_multiply_follow_from_the_kind(monkeypatch, kind, arithmetic, layer, attention):
+def test_ways_to_multiply_follow_from_the_kind(monkeypatch, kind, arithmetic, layer):
     monkeypatch.setattr(processor, "kind_of_machine", lambda: kinds()[kind])
     assert speed.arithmetic("bf16", "cpu") == arithmetic
     assert [speed.arithmetic(*given) for given in (("bf16", "cuda"), ("fp16", "cuda"))] == ["bf16", "fp16"]
-    assert (choose_way(torch.float32), choose_way(torch.bfloat16)) == ("fused", attention)
     if speed.why_not_fast():
         pytest.skip("torch has no such operator here")
     model = nn.Sequential(nn.Linear(8, 8))

@@ -15,8 +15,8 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[4]
 LOCK = PROJECT / "envs" / "requirements.lock"
-PACKAGES = """torch transformers sentence-transformers faiss-cpu faiss-gpu bm25s pyserini pytrec-eval-terrier numpy
-    pyarrow pandas snakemake mlflow""".split()
+PACKAGES = """torch transformers openvino sentence-transformers faiss-cpu faiss-gpu bm25s pyserini pytrec-eval-terrier
+    numpy pyarrow pandas snakemake mlflow""".split()
 LOGGER = logging.getLogger("zerodr")
 
 

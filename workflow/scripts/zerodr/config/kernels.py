@@ -29,8 +29,6 @@ class ProcessorKind(Settings):
     """bf16 against fp32. `absent`: it has no instructions for bf16."""
     linear: Literal["onednn", "torch"]
     """Multiplications of training in fp32."""
-    attention_bf16: Literal["fused", "plain"]
-    """Attention of a forward pass in bf16."""
 
 
 @cache

@@ -236,7 +236,7 @@ class FusedSearcher:
 
 
 class PlainQueries:
-    """Queries as a model embeds them alone, in the forward pass of transformers: a third of the time for one text.
+    """Queries as a model embeds them alone.
 
     Args:
         source: whose input `model` is the model's manifest.
@@ -245,7 +245,7 @@ class PlainQueries:
     def __init__(self, source: Source) -> None:
         os.environ["HF_HUB_OFFLINE"] = "1"
         folder = Path(source.inputs["model"][0]).parent
-        self.encoder = load_encoder(folder, source.params.get("precision", "fp32"), packed=False, side="query")
+        self.encoder = load_encoder(folder, source.params.get("precision", "fp32"), side="query")
         contract = self.encoder.contract
         wanted = source.params.get("query_tokens") or contract.tokens("query")
         self.tokens, self.prefix = min(wanted, contract.max_tokens), contract.prefix("query")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 
 from zerodr.artifacts.record import write_json
 from zerodr.encoders.inference.encoder import GPU_WORKERS, BatchEncoder
@@ -40,18 +39,20 @@ class GpuMemory:
     """Memory of the current GPU, as torch reports it."""
 
     def __init__(self) -> None:
-        self.name = torch.cuda.get_device_name()
+        import torch  # not for the CPU, where it would be the only use
+
+        self._cuda, self.name = torch.cuda, torch.cuda.get_device_name()
 
     def free(self) -> int:
         """Count bytes that can still be allocated, those that torch keeps for later included."""
-        return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        return self._cuda.mem_get_info()[0] + self._cuda.memory_reserved() - self._cuda.memory_allocated()
 
     def peak(self, work: Callable[[], Any]) -> int:
         """Run `work`; return the most bytes that it held at once."""
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
+        before = self._cuda.memory_allocated()
+        self._cuda.reset_peak_memory_stats()
         work()
-        return torch.cuda.max_memory_allocated() - before
+        return self._cuda.max_memory_allocated() - before
 
 
 def choose_tokens(

@@ -9,12 +9,12 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from pydantic import Field
 
 from zerodr.artifacts.progress import Progress, log_waiting
@@ -142,7 +142,7 @@ def _embed(
     batch_tokens, facts = choose_tokens(encoder, tokens, settings.batch_tokens, stage.state)
     stage.note(**{"batch_tokens": facts} if facts else {})
     task = EmbedTask(name, side, rows, texts, prefix, tokens, batch_tokens, stage.threads, stored=TOKENS)
-    key: dict[str, Any] = {"backend": encoder.backend, "device": encoder.device, "torch": torch.__version__}
+    key: dict[str, Any] = {"backend": encoder.backend, "device": encoder.device, "torch": version("torch")}
     key |= {"window": task.window, "batch_tokens": task.batch_tokens}
     store = EmbeddingStore(stage.state, rows, encoder.dimension, key)
     resumed, started = store.finished, time.monotonic()

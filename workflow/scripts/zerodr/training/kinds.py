@@ -12,7 +12,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.training import CrossEncoderSettings
 from zerodr.encoders.cross_encoder.initial import init_pair_model
 from zerodr.encoders.cross_encoder.network import CrossEncoder
-from zerodr.encoders.network.towers import Precision
+from zerodr.encoders.folder.contract import Precision
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.start.initial import init_bi_encoder
 from zerodr.papers import modules

@@ -14,8 +14,8 @@ from zerodr.config.base import validate
 from zerodr.config.params import PretrainParams
 from zerodr.config.stages import PretrainStage
 from zerodr.config.training import TrainingSettings
+from zerodr.encoders.folder.contract import Precision
 from zerodr.encoders.inference.token_store import TOKENS
-from zerodr.encoders.network.towers import Precision
 from zerodr.encoders.network.trainable import BiEncoder, parameter_count
 from zerodr.encoders.pretraining.additions import load_additions
 from zerodr.encoders.pretraining.condenser import HeadedEncoder, Kind

@@ -2,11 +2,11 @@
 
 Its folder is an ordinary sequence classifier with one label for transformers and for sentence-transformers, whose
 `CrossEncoder(folder)` gives the same raw logits. `zerodr_cross.json` is the contract that `PairModel` reads. `Scorer`
-scores many pairs: on the CPU a BERT runs in the packed forward pass, other models as in training.
+scores many pairs: on the CPU in fp32 by OpenVINO, else as in training.
 """
 
-import logging
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from zerodr.encoders.cross_encoder.pair_model import Ids, PairModel, PairTokens, bare_ids
-from zerodr.encoders.folder.contract import read_json, write_model_json
-from zerodr.encoders.inference.packed import PackedBert, why_not
+from zerodr.encoders.folder.contract import Precision, read_json, write_model_json
+from zerodr.encoders.inference.graph import Graph, convert_checked, probe, table_rows
 from zerodr.encoders.inference.processor import usable_precision
 from zerodr.encoders.network.moving import features_on, to_host
-from zerodr.encoders.network.towers import DTYPES, Precision
 
 CROSS_CONTRACT = "zerodr_cross.json"
 IDENTITY = "torch.nn.modules.linear.Identity"  # sentence-transformers would put a sigmoid behind a single logit
 INPUTS = ["input_ids", "attention_mask"]
-log = logging.getLogger("zerodr")
-BERT = "BertForSequenceClassification"
+NAMES = (*INPUTS, "token_type_ids")
 
 
 class _Wide(nn.Linear):
@@ -85,22 +83,22 @@ class Scorer:
     Args:
         model: the cross-encoder with its arithmetic; without bf16 instructions it becomes fp32.
         device: `cpu`, `cuda`, ...
-        packed: on the CPU, use the packed forward pass where it is available.
 
     Attributes:
-        backend: `packed` with its way of attention, or `transformers` with the reason.
+        backend: `openvino` with its version, or `transformers` with the reason.
         max_tokens: longest pair.
     """
 
-    def __init__(self, model: CrossEncoder, device: str, packed: bool = True) -> None:
+    def __init__(self, model: CrossEncoder, device: str) -> None:
         self.model, self.device, self.max_tokens = model.to(device).eval(), device, model.contract.max_tokens
         model.precision = usable_precision(model.precision, device)
-        network, dtype = model.network, DTYPES[model.precision]
-        reason = why_not(network.bert if type(network).__name__ == BERT else network, dtype, device, packed)
-        self.body = None if reason else PackedBert(network.bert, dtype)
-        self.backend = self.body.backend if self.body else f"transformers ({reason})"
-        if reason:
-            log.info("forward pass of transformers, not the packed one: %s", reason)
+        self.graph, reason = None, f"on {device}" if device != "cpu" else model.precision
+        if (device, model.precision) == ("cpu", "fp32"):
+            inputs = probe(model.network, self.max_tokens)
+            inputs += (inputs[1],) if model.template.typed else ()
+            network, reason = convert_checked(_Logits(model).eval(), model.network, inputs)
+            self.graph = Graph(network, table_rows(model.network)) if network is not None else None
+        self.backend = f"openvino {version('openvino')}" if self.graph else f"transformers ({reason})"
 
     def tokenize_pairs(self, queries: Sequence[str], documents: Sequence[str]) -> list[PairTokens]:
         """Tokenize pairs as the model does."""
@@ -108,13 +106,24 @@ class Scorer:
 
     def encode_batch(self, rows: Sequence[PairTokens]) -> np.ndarray:
         """Compute raw logits of B pairs, (B,) float32."""
+        features = self.model.pad(rows)
+        if self.graph:
+            return self.graph(*(features[name].numpy() for name in NAMES if name in features))
         with torch.inference_mode():
-            features = features_on(self.model.pad(rows), self.device)
-            return to_host(self._packed(features) if self.body else self.model.score(features)).numpy()
+            return to_host(self.model.score(features_on(features, self.device))).numpy()
 
-    def _packed(self, features: dict[str, Tensor]) -> Tensor:
-        """Compute hidden states by the packed pass; pooler and head in float32. -> (B,) float32."""
-        assert self.body is not None
-        hidden = self.body(features["input_ids"], features["attention_mask"], features.get("token_type_ids"))
-        network = self.model.network
-        return network.classifier(network.bert.pooler(hidden[:, :1].float())).squeeze(-1)
+    def prepare(self, threads: int) -> None:
+        """Get ready for so many batches at once."""
+        if self.graph:
+            self.graph.prepare(threads)
+
+
+class _Logits(nn.Module):
+    """A cross-encoder whose features are arguments, in the order of NAMES."""
+
+    def __init__(self, model: CrossEncoder) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Tensor, mask: Tensor, types: Tensor | None = None) -> Tensor:
+        return self.model.score({name: x for name, x in zip(NAMES, (ids, mask, types), strict=True) if x is not None})

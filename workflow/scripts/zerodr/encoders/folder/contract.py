@@ -19,6 +19,7 @@ from zerodr.errors import ModelError
 from zerodr.papers import modules
 
 CONTRACT = "zerodr.json"
+Precision = Literal["fp32", "bf16", "fp16"]
 Side = Literal["query", "document"]
 SIDES: tuple[Side, Side] = ("query", "document")
 

@@ -1,7 +1,8 @@
 """Encode texts with a bi-encoder: texts -> token ids -> vectors. `load_encoder(folder)` reads any model folder.
 
-On the CPU a `BertModel` runs in the packed forward pass. Other models, and every model on a GPU, run as the
-transformers module. `Encoder.backend` names the pass, for lineage.
+On the CPU OpenVINO computes the vectors in fp32 (`graph.py`), and neither torch nor transformers is imported. On a GPU,
+in bf16, and for networks that OpenVINO does not convert, the transformers module does. `Encoder.backend` names the
+pass, for lineage.
 
 `encode_batches` encodes many batches at once: each worker thread computes whole batches. A batch is never split between
 threads, so no thread waits inside a layer (on busy cores that waiting costs more than the work), and its vectors do not
@@ -9,40 +10,31 @@ depend on the number of threads.
 """
 
 import logging
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from zerodr.encoders.folder.contract import SIDES, EncoderContract, Side, insert_modules, read_contract
-from zerodr.encoders.inference.packed import PackedBert, why_not, why_not_of
+from zerodr.encoders.folder.contract import SIDES, EncoderContract, Precision, Side, insert_modules, read_contract
+from zerodr.encoders.inference.graph import Graph, open_converted
 from zerodr.encoders.inference.processor import usable_precision
 from zerodr.encoders.inference.token_store import TokenStore, call_facts
-from zerodr.encoders.network.heads import POOLINGS, unit_length
-from zerodr.encoders.network.loading import read_bert, short
-from zerodr.encoders.network.moving import on_device, to_host
-from zerodr.encoders.network.tokenizing import Call
-from zerodr.encoders.network.towers import (
-    DTYPES,
-    Precision,
-    check_precision,
-    hidden_states,
-    load_projections,
-    load_tower,
-)
+from zerodr.encoders.network.loading import short
+from zerodr.encoders.network.tokenizing import Call, padded
 from zerodr.errors import ModelError
 
 log = logging.getLogger("zerodr")
 AHEAD = 2  # queued batches for each worker
 GPU_WORKERS = 2  # while one waits for its vectors, the other pads the next batch and starts it
+DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")  # of GPUs: NVIDIA, NVIDIA under WSL, AMD
 
 
 @dataclass
@@ -70,16 +62,14 @@ class Encoder:
 
     Attributes:
         contract: pooling, prefixes, lengths and so on.
-        tokenizer: of transformers.
-        hidden: ids (B, L), mask (B, L) -> last hidden states (B, L, d), of a decoder (B, 1, d).
-        projections: modules after the pooling, in float32.
-        backend: `packed` with its way of attention, or `transformers` with the reason.
+        tokenizer: of transformers, or a `StoredTokenizer`.
+        forward: ids, mask (B, L) int64 -> vectors (B, dimension) float32.
+        backend: `openvino` with its version, or `transformers` with the reason.
     """
 
     contract: EncoderContract
     tokenizer: Any
-    hidden: Callable[[Tensor, Tensor], Tensor]
-    projections: list[torch.nn.Module]
+    forward: Callable[[np.ndarray, np.ndarray], np.ndarray]
     precision: Precision
     device: str
     backend: str
@@ -115,48 +105,30 @@ class Encoder:
 
     def encode_batch(self, rows: Sequence[np.ndarray]) -> np.ndarray:
         """Encode one batch of token ids. rows: B arrays of ids -> (B, dimension) float32."""
-        ids, mask = pad(rows, self.tokenizer.pad_token_id or 0)
-        with torch.inference_mode():
-            ids, mask = on_device(ids, self.device), on_device(mask, self.device)
-            vectors = POOLINGS[self.contract.pooling](self.hidden(ids, mask), mask)
-            for project in self.projections:
-                vectors = project(vectors)
-            if self.contract.normalize:
-                vectors = unit_length(vectors)
-            return to_host(vectors.float()).numpy()
+        ids, there = padded(rows, self.tokenizer.pad_token_id or 0)
+        return self.forward(ids, there.astype(np.int64))
 
-
-def pad(rows: Sequence[Sequence[int] | np.ndarray], padding: int) -> tuple[Tensor, Tensor]:
-    """Pad rows on the right to ids (B, L) int64 and mask (B, L) of 0 and 1; L is the longest length, at least 1."""
-    ids, there = padded(rows, padding)
-    return torch.from_numpy(ids), torch.from_numpy(there.astype(np.int64))
-
-
-def padded(rows: Sequence[Sequence[int] | np.ndarray], padding: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pad rows of integers on the right to (B, L) int64, and mark what is not padding, (B, L) bool."""
-    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    there = np.arange(max(1, int(lengths.max()))) < lengths[:, None]
-    ids = np.full(there.shape, padding, np.int64)
-    if lengths.any():
-        ids[there] = np.concatenate(rows)
-    return ids, there
+    def prepare(self, threads: int) -> None:
+        """Get ready for so many batches at once."""
+        if isinstance(self.forward, Graph):
+            self.forward.prepare(threads)
 
 
 def load_encoder(
     folder: Path,
     precision: Precision = "fp32",
     device: str | None = None,
-    packed: bool = True,
+    graph: bool = True,
     side: Side | None = None,
 ) -> Encoder:
     """Load the encoder of a model folder.
 
     Args:
         folder: holds zerodr.json and the files of transformers.
-        precision: arithmetic of the transformer; pooling and projections are float32. A processor without bf16
+        precision: arithmetic of the transformer. A processor without bf16
             instructions computes in fp32 instead.
         device: `cpu`, `cuda`, ...; None selects the GPU when there is one.
-        packed: on the CPU, use the packed forward pass where it is available.
+        graph: on the CPU, let OpenVINO compute. False: for one-off checks, which a conversion would make long.
         side: required for separate towers; without effect where one tower serves both sides.
 
     Raises:
@@ -170,36 +142,35 @@ def load_encoder(
             raise ModelError(folder, problem, f"choose a side: {' or '.join(SIDES)}")
         folder = folder / side
         contract = read_contract(folder)
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    device = device or choose_device()
     precision = usable_precision(precision, device)
-    tokenizer = load_tokenizer(folder)
-    if packed and device == "cpu" and contract.modules is None:
-        bert = read_bert(folder)
-        if bert is not None and why_not_of(bert.config, DTYPES[precision]) is None:
-            last = list(load_projections(folder, contract, bert.config.hidden_size).values())
-            hidden = PackedBert(bert, DTYPES[precision])
-            return Encoder(contract, tokenizer, hidden, last, precision, device, hidden.backend)
-    tower = load_tower(folder, contract)
+    reason = f"on {device}" if device != "cpu" else "switched off" if not graph else precision
+    if graph and device == "cpu" and precision == "fp32":
+        converted = open_converted(folder, contract)
+        if converted.graph is not None:
+            tokenizer = converted.tokenizer or load_tokenizer(folder)
+            return Encoder(contract, tokenizer, converted.graph, precision, device, f"openvino {version('openvino')}")
+        reason = converted.reason
+        log.info("forward pass of transformers: %s", reason)
+    from zerodr.encoders.inference.module import TowerPass
+    from zerodr.encoders.network.towers import check_precision, load_tower
+
+    tokenizer, tower = load_tokenizer(folder), load_tower(folder, contract)
     if contract.modules is not None:
         insert_modules(folder / contract.modules, tower.transformer)
     check_precision(folder, tower.transformer.config.model_type, precision, device)
-    forward, backend = _forward(tower.transformer, contract.pooling, precision, device, packed)
-    projections = list(tower.projections.to(device))
-    return Encoder(contract, tokenizer, forward, projections, precision, device, backend)
+    return Encoder(
+        contract, tokenizer, TowerPass(tower, precision, device), precision, device, f"transformers ({reason})"
+    )
 
 
-def _forward(
-    model: Any, pooling: str, precision: Precision, device: str, packed: bool
-) -> tuple[Callable[[Tensor, Tensor], Tensor], str]:
-    dtype = DTYPES[precision]
-    reason = why_not(model, dtype, device, packed)
-    if reason is None:
-        packed_model = PackedBert(model, dtype)
-        return packed_model, packed_model.backend
-    if packed:
-        log.info("forward pass of transformers, not the packed one: %s", reason)
-    module = model.to(device=device, dtype=dtype)
-    return lambda ids, mask: hidden_states(module, pooling, ids, mask), f"transformers ({reason})"
+def choose_device() -> str:
+    """Return `cuda` where there is a GPU, else `cpu`. Where no driver of one is loaded, torch is not imported."""
+    if "torch" not in sys.modules and not any(Path(driver).exists() for driver in DRIVERS):
+        return "cpu"
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -225,6 +196,9 @@ class BatchEncoder(Protocol):
     def encode_batch(self, rows: Sequence[Any]) -> np.ndarray:
         """Encode B rows of token ids, (B, ...) float32."""
 
+    def prepare(self, threads: int) -> None:
+        """Get ready for so many batches at once."""
+
 
 class Rows(Protocol):
     """Tokens of many texts, by row."""
@@ -245,13 +219,15 @@ def encode_batches(
         threads: cores to use.
     """
     workers = threads if encoder.device == "cpu" else GPU_WORKERS
-    before = torch.get_num_threads()
+    encoder.prepare(workers)
+    torch = sys.modules.get("torch")  # None: nothing here computes with it
+    before = torch.get_num_threads() if torch else 0
 
     def work(rows: np.ndarray) -> np.ndarray:
         return encoder.encode_batch([tokens[row] for row in rows])
 
     remaining, queue = iter(batches), deque[tuple[np.ndarray, Future[np.ndarray]]]()
-    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads if torch else int, initargs=(1,)) as pool:
         try:
             for rows in islice(remaining, AHEAD * workers):
                 queue.append((rows, pool.submit(work, rows)))
@@ -264,4 +240,5 @@ def encode_batches(
         finally:
             for _, future in queue:
                 future.cancel()
-            torch.set_num_threads(before)  # later threads would start with the workers' 1
+            if torch:
+                torch.set_num_threads(before)  # later threads would start with the workers' 1

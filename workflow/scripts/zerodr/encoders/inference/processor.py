@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import cache
 
 from zerodr.artifacts.processor import kind_of_job
-from zerodr.encoders.network.towers import Precision
+from zerodr.encoders.folder.contract import Precision
 
 log = logging.getLogger("zerodr")
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # names and numbers of <malloc.h>

@@ -43,7 +43,7 @@ def call_facts(tokenizer: Any, call: Call) -> dict[str, Any] | None:
         lower_within(tokenizer)
     inner = json.loads(backend.to_str()) | {"truncation": None, "padding": None}  # as earlier calls left them
     digest = hashlib.sha256(json.dumps(inner).encode()).hexdigest()
-    kind = {"class": type(tokenizer).__name__, "truncation_side": tokenizer.truncation_side}
+    kind = {"class": getattr(tokenizer, "kind", type(tokenizer).__name__), "truncation_side": tokenizer.truncation_side}
     return asdict(call) | kind | {"tokenizer": digest, "tokenizers": version("tokenizers")}
 
 

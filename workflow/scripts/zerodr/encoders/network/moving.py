@@ -1,11 +1,20 @@
 """Move tensors to the device of a model without stopping the host, and back while waiting for nothing else."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from zerodr.encoders.network.tokenizing import padded
+
 Features = dict[str, Tensor]
+
+
+def pad(rows: Sequence[Sequence[int] | np.ndarray], padding: int) -> tuple[Tensor, Tensor]:
+    """Pad rows on the right to ids (B, L) int64 and mask (B, L) of 0 and 1; L is the longest length, at least 1."""
+    ids, there = padded(rows, padding)
+    return torch.from_numpy(ids), torch.from_numpy(there.astype(np.int64))
 
 
 def pinned(tensor: Tensor, device: str | torch.device) -> Tensor:

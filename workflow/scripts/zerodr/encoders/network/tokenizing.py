@@ -1,9 +1,12 @@
-"""Call a tokenizer: options, whose turn it is, and token ids of texts."""
+"""Call a tokenizer: options, whose turn it is, and token ids of texts. Tokenizers without transformers, too."""
 
+import json
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 TOKENIZING = threading.Lock()  # a tokenizer serves one thread at a time, with all cores
 BARE = dict.fromkeys(
@@ -74,3 +77,60 @@ def lower_within(tokenizer: Any) -> bool:
     if not any(isinstance(step, normalizers.Lowercase) for step in steps):
         backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *steps])
     return True
+
+
+def padded(rows: Sequence[Sequence[int] | np.ndarray], padding: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pad rows of integers on the right to (B, L) int64, and mark what is not padding, (B, L) bool."""
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    there = np.arange(max(1, int(lengths.max()))) < lengths[:, None]
+    ids = np.full(there.shape, padding, np.int64)
+    if lengths.any():
+        ids[there] = np.concatenate(rows)
+    return ids, there
+
+
+class StoredTokenizer:
+    """A tokenizer as transformers loaded it once, called without transformers, whose import takes seconds.
+
+    Args:
+        facts: of `stored_facts`.
+    """
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        from tokenizers import Tokenizer
+
+        self.kind, self.pad_token_id, self.truncation_side = facts["kind"], facts["pad"], facts["truncation_side"]
+        self.backend_tokenizer = Tokenizer.from_str(json.dumps(facts["backend"]))
+        self.backend_tokenizer.encode_special_tokens = facts["split_special_tokens"]
+
+    def __call__(
+        self, texts: list[str], *, max_length: int, add_special_tokens: bool, **_: object
+    ) -> dict[str, list[list[int]]]:
+        """Tokenize texts as a tokenizer of transformers does with the options of `token_ids`."""
+        backend = self.backend_tokenizer
+        if (backend.truncation or {}).get("max_length") != max_length:
+            backend.enable_truncation(max_length, direction=self.truncation_side)
+        return {
+            "input_ids": [row.ids for row in backend.encode_batch_fast(texts, add_special_tokens=add_special_tokens)]
+        }
+
+
+def stored_facts(tokenizer: Any, probes: Sequence[str]) -> dict[str, Any] | None:
+    """Return what `StoredTokenizer` needs in place of a tokenizer of transformers.
+
+    Returns None where the tokenizer is not one of the `tokenizers` library, or gives other tokens of the probes.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return None
+    inner = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
+    facts = {
+        "kind": type(tokenizer).__name__,
+        "pad": tokenizer.pad_token_id,
+        "truncation_side": tokenizer.truncation_side,
+        "split_special_tokens": bool(tokenizer.split_special_tokens),
+        "backend": inner,
+    }
+    stored = StoredTokenizer(facts)
+    same = all(Call(limit=limit).ids(stored, probes) == Call(limit=limit).ids(tokenizer, probes) for limit in (8, None))
+    return facts if same else None

@@ -1,18 +1,17 @@
 """Build one tower of a bi-encoder, a trainable module: token ids -> transformer -> pooling -> projections -> vector."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from zerodr.encoders.folder.contract import EncoderContract
+from zerodr.encoders.folder.contract import EncoderContract, Precision
 from zerodr.encoders.network.families import T5_FAMILY
 from zerodr.encoders.network.heads import POOLINGS, Projection, load_projection, unit_length
 from zerodr.encoders.network.loading import load_config, load_network, short
 from zerodr.errors import ModelError
 
-Precision = Literal["fp32", "bf16", "fp16"]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 PADDING_ROWS = 512  # embedding tables are padded to round sizes; a larger gap means another tokenizer
 HALF_STEP = "set precision: bf16 or fp32"

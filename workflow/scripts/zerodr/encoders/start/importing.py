@@ -253,7 +253,7 @@ def compare_source(files: ModelFolder, folder: Path, settings: ImportSettings) -
     from zerodr.encoders.inference.encoder import load_encoder
     from zerodr.encoders.inference.peer import PROBES, load_peer, smallest_cosine
 
-    contract, encoder = read_contract(folder), load_encoder(folder, "fp32", "cpu")
+    contract, encoder = read_contract(folder), load_encoder(folder, "fp32", "cpu", graph=False)
     ours = {}
     for side in SIDES:
         tokens = encoder.tokenize(PROBES, contract.prefix(side), contract.tokens(side))
@@ -288,7 +288,7 @@ def check_model(folder: Path) -> EncoderContract:
     contract = read_contract(folder)
     check_layout(folder, contract)
     for side in SIDES if contract.towers == "separate" else SIDES[1:]:
-        encoder = load_encoder(folder, "fp32", "cpu", side=side)
+        encoder = load_encoder(folder, "fp32", "cpu", graph=False, side=side)
         tokens = encoder.tokenize(PROBE, contract.prefix(side))
         vectors = encoder.encode_batch([tokens[row] for row in range(len(tokens))])
         finite = bool(np.isfinite(vectors).all())

@@ -19,10 +19,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from zerodr.config.base import Settings, validate
-from zerodr.encoders.folder.contract import EncoderContract, Side, read_json, write_model_json
-from zerodr.encoders.inference.encoder import pad
+from zerodr.encoders.folder.contract import EncoderContract, Precision, Side, read_json, write_model_json
+from zerodr.encoders.network.moving import pad
 from zerodr.encoders.network.tokenizing import Call
-from zerodr.encoders.network.towers import DTYPES, Precision
+from zerodr.encoders.network.towers import DTYPES
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ModelError
 from zerodr.papers.moma.fid_attention import NEAR, ROUNDED, CrossAttention, check_mass

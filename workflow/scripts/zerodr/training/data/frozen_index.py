@@ -14,8 +14,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_ids
 from zerodr.config.params import FinetuneParams
 from zerodr.config.stages import FinetuneStage
-from zerodr.encoders.inference.encoder import pad
-from zerodr.encoders.network.moving import on_device
+from zerodr.encoders.network.moving import on_device, pad
 from zerodr.errors import ModelError
 from zerodr.training.additions import Addition, together
 from zerodr.training.data.examples import Examples

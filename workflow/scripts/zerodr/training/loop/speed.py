@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from zerodr.artifacts.processor import kind_of_job
+from zerodr.encoders.folder.contract import Precision
 from zerodr.encoders.inference.processor import keep_freed_memory
-from zerodr.encoders.network.towers import Precision
 from zerodr.training.distributed.processes import Group
 
 log = logging.getLogger("zerodr")

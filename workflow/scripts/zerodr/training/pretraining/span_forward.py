@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from zerodr.config.pretraining import PretrainSettings
-from zerodr.encoders.inference.encoder import padded
 from zerodr.encoders.network.moving import Features, features_on, on_device
+from zerodr.encoders.network.tokenizing import padded
 from zerodr.encoders.pretraining.condenser import HeadedEncoder, masked_tokens, real_tokens
 from zerodr.losses.contrastive import info_nce
 from zerodr.losses.spans import alignment, span_contrastive, uniformity

@@ -1,0 +1,290 @@
+"""Run networks on the CPU in float32 as OpenVINO graphs. A model folder is converted once, for all jobs.
+
+`results/.state/graphs` holds a folder for each content of a model folder: the graph from token ids to vectors, and the
+tokenizer. So a job that embeds imports neither torch nor transformers, which takes seconds. A graph appears whole,
+under a lock, and is made again where files of it are missing or damaged. It may be deleted at any time.
+"""
+
+import importlib
+import json
+import logging
+import os
+import shutil
+import sys
+import threading
+import time
+import warnings
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from queue import SimpleQueue
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from zerodr.artifacts.digest import file_digest, object_digest
+from zerodr.artifacts.machine import take_lock
+from zerodr.artifacts.manifest import MANIFEST, check_manifest, seal_folder
+from zerodr.artifacts.record import STATE, write_json
+from zerodr.encoders.folder.contract import EncoderContract, insert_modules
+from zerodr.encoders.network.loading import short
+from zerodr.encoders.network.tokenizing import StoredTokenizer, stored_facts
+from zerodr.errors import ModelError
+
+log = logging.getLogger("zerodr")
+GRAPHS = STATE / "graphs"
+FORM = 1  # of what is stored; raise it when the conversion changes
+TELEMETRY = "openvino_telemetry"
+NETWORK, FACTS = "graph.xml", "facts.json"
+READ = (".json", ".safetensors", ".txt", ".model")  # suffixes of files that vectors depend on
+NOT_READ = (MANIFEST, "lineage.json")
+SHARE = 0.1  # of the disk space that is free without graphs: more is not stored
+IDLE_S = 86_400  # a graph that was not used for so long may be deleted for another one
+NEAR = 1e-4  # of the largest component: a graph's vectors may be so far from the network's
+PROBE = (192, 3, 1)  # lengths of the texts of the comparison; padding is longer than any window of local attention
+FAILURES = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, NotImplementedError)
+
+
+def openvino() -> Any:
+    """Import OpenVINO without the package that sends reports, where somebody installed that."""
+    sys.modules.setdefault(TELEMETRY, None)  # type: ignore[arg-type]
+    return importlib.import_module("openvino")
+
+
+class Graph:
+    """`Graph(network)(ids, mask)`: the outputs of a network, computed by OpenVINO.
+
+    A call computes on one thread. As many calls run at once as `prepare` was called for.
+
+    Args:
+        network: of OpenVINO.
+        rows: of its embedding table.
+    """
+
+    def __init__(self, network: Any, rows: int) -> None:
+        self._network, self._rows = network, rows
+        self._threads, self._lock = 0, threading.Lock()
+        self._idle: SimpleQueue = SimpleQueue()
+
+    def prepare(self, threads: int) -> None:
+        """Compile the network for so many calls at once."""
+        with self._lock:
+            if threads <= self._threads:
+                return
+            options = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads}
+            # Without it each process binds its threads to the same first cores.
+            options |= {"ENABLE_CPU_PINNING": False, "ENABLE_HYPER_THREADING": True}
+            compiled = openvino().Core().compile_model(self._network, "CPU", options)
+            idle: SimpleQueue = SimpleQueue()
+            for _ in range(threads):
+                idle.put(compiled.create_infer_request())
+            self._idle, self._threads = idle, threads
+
+    def __call__(self, *inputs: np.ndarray) -> np.ndarray:
+        """Compute the first output. inputs: arrays (B, L) int64 in the order of the network's inputs; token ids first.
+
+        Raises:
+            ModelError: a token has no row in the embedding table. OpenVINO would take zeros.
+        """
+        if (largest := int(inputs[0].max())) >= self._rows:
+            problem = f"its embedding table has {self._rows} rows, none for token {largest}"
+            raise ModelError(
+                "the model", problem, "use the model's own tokenizer, or resize its embeddings and save it"
+            )
+        self.prepare(1)
+        idle = self._idle
+        request = idle.get()
+        try:
+            return request.infer(inputs)[0]
+        finally:
+            idle.put(request)
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What is stored of a model folder.
+
+    Attributes:
+        graph: None where OpenVINO can't be used.
+        reason: for that, in a few words.
+        tokenizer: None where transformers must load it.
+    """
+
+    graph: Graph | None
+    reason: str
+    tokenizer: StoredTokenizer | None
+
+
+def open_converted(folder: Path, contract: EncoderContract) -> Converted:
+    """Read what is stored of a model folder's content; convert the folder where nothing is."""
+    root, versions = graphs_folder(), {name: version(name) for name in ("openvino", "transformers", "tokenizers")}
+    key = object_digest({"files": content(folder, contract), "form": FORM} | versions)[:32]
+    home = root / key
+    found = _read(home)
+    if found is None:
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            stream = open(root / "lock", "a", encoding="utf-8")
+        except OSError as error:
+            return _convert_aside(folder, contract, str(error))
+        with stream:
+            take_lock(stream, wait=True)
+            found = _read(home) or _make(folder, contract, home)
+    return found
+
+
+def graphs_folder() -> Path:
+    """Return the folder of all graphs: the checkout's, else the user's cache."""
+    return GRAPHS if STATE.is_dir() else Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "zerodr"
+
+
+def content(folder: Path, contract: EncoderContract) -> list[list[str]]:
+    """List name and SHA-256 of each file that vectors depend on; a manifest supplies digests of unchanged files."""
+    listed: dict[Path, dict[str, Any]] = {}
+    for manifest in (folder / MANIFEST, folder.parent / MANIFEST):
+        if not listed and manifest.is_file():
+            sealed = manifest.stat().st_mtime_ns
+            rows = json.loads(manifest.read_text(encoding="utf-8")).get("files", [])
+            listed = {manifest.parent / row["path"]: row | {"sealed": sealed} for row in rows}
+    found = []
+    subfolders = [*contract.projections, *filter(None, [contract.modules])]  # an index may be next to them
+    files = [*folder.glob("*"), *(path for name in subfolders for path in (folder / name).rglob("*"))]
+    for path in sorted(path for path in files if path.suffix in READ and path.is_file()):
+        if path.name in NOT_READ or path.name.startswith("."):
+            continue
+        row, stat = listed.get(path, {}), path.stat()
+        unchanged = row.get("bytes") == stat.st_size and stat.st_mtime_ns <= row.get("sealed", 0)
+        digest = row["sha256"] if unchanged and "sha256" in row else file_digest(path)
+        found.append([path.relative_to(folder).as_posix(), digest])
+    return found
+
+
+def _read(home: Path) -> Converted | None:
+    """Read a stored graph; None where there is none, or a damaged one."""
+    if not home.is_dir():
+        return None
+    try:
+        if problems := check_manifest(home / MANIFEST):
+            raise ValueError(problems[0])
+        os.utime(home)
+        return _load(home)
+    except (OSError, *FAILURES) as error:
+        log.warning("%s is damaged and is made again (%s)", home, short(error))
+        return None
+
+
+def _load(home: Path) -> Converted:
+    facts = json.loads((home / FACTS).read_text(encoding="utf-8"))
+    tokenizer = None if facts["tokenizer"] is None else StoredTokenizer(facts["tokenizer"])
+    graph = None if facts["reason"] else Graph(openvino().Core().read_model(home / NETWORK), facts["rows"])
+    return Converted(graph, facts["reason"], tokenizer)
+
+
+def _make(folder: Path, contract: EncoderContract, home: Path) -> Converted:
+    """Convert a folder and store the result, where the disk has room."""
+    size = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    if not _make_room(home.parent, size):
+        return _convert_aside(folder, contract, "graphs may have a tenth of the free disk")
+    making = home.with_name(f".{home.name}.making")
+    for path in (making, home):
+        shutil.rmtree(path, ignore_errors=True)
+    try:
+        _convert(folder, contract, making)
+        seal_folder(making)
+        making.replace(home)
+    except OSError as error:
+        shutil.rmtree(making, ignore_errors=True)
+        return _convert_aside(folder, contract, str(error))
+    return _load(home)
+
+
+def _convert_aside(folder: Path, contract: EncoderContract, reason: str) -> Converted:
+    """Convert a folder for this process alone: by way of a file, as what is not read from one has other last bits."""
+    log.info("the graph of %s is not stored: %s", folder, reason)
+    with TemporaryDirectory() as aside:
+        _convert(folder, contract, Path(aside))
+        return _load(Path(aside))
+
+
+def _make_room(root: Path, size: int) -> bool:
+    """Delete graphs that nobody used for a day, the oldest first, until `size` bytes fit; report whether they do."""
+    homes = sorted((path for path in root.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
+    sizes = {home: sum(path.stat().st_size for path in home.iterdir()) for home in homes}
+    limit = SHARE * (shutil.disk_usage(root).free + sum(sizes.values()))
+    for home in homes:
+        if sum(sizes.values()) + size > limit and time.time() - home.stat().st_mtime > IDLE_S:
+            shutil.rmtree(home, ignore_errors=True)
+            del sizes[home]
+    return sum(sizes.values()) + size <= limit
+
+
+def _convert(folder: Path, contract: EncoderContract, home: Path) -> None:
+    """Convert tower and tokenizer of a folder, and write them to `home`.
+
+    Raises:
+        ModelError: the folder can't be loaded.
+    """
+    from zerodr.encoders.inference.encoder import load_tokenizer
+    from zerodr.encoders.inference.peer import PROBES
+    from zerodr.encoders.network.towers import load_tower
+
+    started = time.monotonic()
+    tokenizer, tower = load_tokenizer(folder), load_tower(folder, contract)
+    if contract.modules is not None:
+        insert_modules(folder / contract.modules, tower.transformer)
+    network, reason = convert_checked(tower, tower.transformer, probe(tower.transformer, contract.max_tokens))
+    home.mkdir(exist_ok=True)
+    if network is not None:
+        openvino().save_model(network, home / NETWORK, compress_to_fp16=False)
+    facts = {"reason": reason, "rows": table_rows(tower.transformer), "tokenizer": stored_facts(tokenizer, PROBES)}
+    write_json(home / FACTS, facts)
+    log.info("%s: converted for OpenVINO in %.1f s%s", folder, time.monotonic() - started, reason and f", but {reason}")
+
+
+def probe(transformer: Any, max_tokens: int) -> tuple[Any, Any]:
+    """Make ids and mask (3, L) int64 that show whether a network was converted well."""
+    import torch
+
+    lengths = torch.tensor([max(1, min(length, max_tokens)) for length in PROBE])[:, None]
+    mask = (torch.arange(int(lengths.max())) < lengths).long()
+    ids = torch.arange(mask.numel()).view(mask.shape) * 7 + 5
+    return ids % table_rows(transformer), mask
+
+
+def table_rows(transformer: Any) -> int:
+    """Count the rows of the embedding table of a module of transformers."""
+    return int(transformer.get_input_embeddings().num_embeddings)
+
+
+def convert_checked(module: Any, transformer: Any, inputs: tuple[Any, ...]) -> tuple[Any, str]:
+    """Convert a torch module and compare outputs.
+
+    Args:
+        module: to convert, in evaluation mode.
+        transformer: the network of transformers in it.
+        inputs: to compare outputs for, such as `probe` gives.
+
+    Returns:
+        the network of OpenVINO, or None; then a reason in a few words.
+    """
+    import torch
+
+    with torch.inference_mode():
+        expected = module(*inputs).numpy()
+    usual, reason = transformer.config._attn_implementation, "OpenVINO gives other vectors"
+    for attention in (usual, "eager"):  # fused attention gives NaN where a window of local attention is all padding
+        try:
+            transformer.set_attn_implementation(attention)
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of traced conditions: the comparison says whether they matter
+                network = openvino().convert_model(module, example_input=tuple(x[:, :8].contiguous() for x in inputs))
+            made = Graph(network, table_rows(transformer))(*(x.numpy() for x in inputs))
+        except FAILURES as error:
+            reason = f"OpenVINO does not convert it: {short(error)}"
+            continue
+        finally:
+            transformer.set_attn_implementation(usual)
+        if bool((abs(made - expected) <= NEAR * max(1e-6, float(abs(expected).max()))).all()):
+            return network, ""
+    return None, reason
