@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -20,7 +21,7 @@ from zerodr.operations import rehearsal_report
 from zerodr.operations.estimate import rehearsed
 from zerodr.operations.estimate.jobs import Job
 from zerodr.operations.estimate.work import work_of as rehearsed_work
-from zerodr.operations.rehearse import make_folder
+from zerodr.operations.rehearse import make_folder, rehearse
 from zerodr.plan import Plan
 
 
@@ -208,3 +209,15 @@ def test_a_disk_that_is_too_small_for_the_run_is_said(monkeypatch):
     assert "only 1.00 GiB are free: free space, or: ln -s" in sizes.disk_lines(needs)
     monkeypatch.setattr(sizes, "disk_usage", lambda folder: SimpleNamespace(free=2**40))
     assert "only" not in sizes.disk_lines(needs)
+
+
+def test_a_rehearsal_ends_within_its_time_as_by_ctrl_c(tmp_path, monkeypatch):
+    write_config(tmp_path)
+    (tmp_path / "resources").mkdir()
+    script = tmp_path / "python"
+    script.write_text("#!/bin/bash\ntrap 'echo $PWD > stopped; exit 130' INT\nwhile :; do sleep 0.05; done\n")
+    script.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(script))
+    assert rehearse(["all"], plan_of(tmp_path), substitutes=False, within_s=0.5) == 130
+    assert (tmp_path / "rehearsal/stopped").read_text().strip() == str(tmp_path / "rehearsal")

@@ -66,3 +66,14 @@ def test_trainings_start_from_them(name, tmp_path):
     pooling = "decoder_first" if "t5" in name else "cls"
     model, _ = from_checkpoint(InitSettings(init=name, pooling=pooling), tmp_path / name, None, 7)
     assert model.contract.dimension == 32
+
+
+def test_a_reader_has_answers_to_learn_from(tmp_path):
+    write_archives([REGISTRY.collections["squad-v1.1"]], [], tmp_path)
+    reader = open_reader("beir", open_archive(tmp_path / "squad-v1.1.zip"), "")
+    texts = {document.id: document.text for document in reader.documents()}
+    answers = list(FirstPart(reader, ["train"], Rehearsal(), 3).answers() or ())
+    assert len(answers) == 3
+    for answer in answers:
+        (span,) = answer["answers"]
+        assert texts[answer["corpus_id"]][span["start"] :].startswith(span["text"])

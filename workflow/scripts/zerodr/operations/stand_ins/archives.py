@@ -19,6 +19,7 @@ from zerodr.config.rehearsal import Rehearsal
 from zerodr.operations.stand_ins.texts import InventedText, make_texts
 
 DOCUMENTS, ASKED = 1300, 24  # more than a batch of DDR's pretraining; judged questions of a split
+SQUAD = "squad"  # its documents hold the answers to their questions
 Files = dict[str, str]
 Texts = list[InventedText]
 Splits = dict[str, range]  # questions of each split by the number of their document
@@ -91,8 +92,15 @@ def _quoted(rows: Iterable[Iterable[object]]) -> str:
     return stream.getvalue()
 
 
+def _answer(text: str, word: str) -> dict[str, object]:
+    return {"text": word, "start": text.index(word), "occurrences": text.count(word)}
+
+
 def beir(row: Collection, texts: Texts, splits: Splits) -> Files:
-    """BEIR's layout; a question of a collection that leaves out itself has the id of another document."""
+    """BEIR's layout, with answers where the publisher has some.
+
+    A question of a collection that leaves out itself has the id of another document.
+    """
     folder = row.member or row.archive.removesuffix(".zip")
     first = "d" if row.exclude_self else "q"
     asked = [n for numbers in splits.values() for n in numbers]
@@ -107,6 +115,12 @@ def beir(row: Collection, texts: Texts, splits: Splits) -> Files:
     for split, numbers in splits.items():
         judged = [(f"{first}{n}", f"d{(n + 1) % len(texts) if row.exclude_self else n}", 1) for n in numbers]
         files[f"{folder}/qrels/{split}.tsv"] = _table([("query-id", "corpus-id", "score"), *judged])
+    if row.originals and row.originals.format == SQUAD:
+        words = [(split, n, texts[n].text.split()[0]) for split, numbers in splits.items() for n in numbers]
+        files[f"{folder}/answers.jsonl"] = _lines(
+            {"query_id": f"q{n}", "corpus_id": f"d{n}", "split": split, "answers": [_answer(texts[n].text, word)]}
+            for split, n, word in words
+        )
     return files
 
 
