@@ -45,11 +45,17 @@ class Seen(NamedTuple):
 
 
 def simulate(
-    settings: GroupSettings, steps: int, queries: int = 512, counted: int | None = None, seed: int = 13
+    settings: GroupSettings,
+    steps: int,
+    queries: int = 512,
+    counted: int | None = None,
+    seed: int = 13,
+    triples: int = 1,
 ) -> Seen:
-    """Run an episode of `steps` steps with batches of `queries` queries.
+    """Run an episode of `steps` steps with batches of `queries` rows.
 
     Args:
+        triples: consecutive rows of a query.
         counted: steps of the real episode, of which the last `steps` are run; those before had their similarities.
     """
     draw = np.random.default_rng(seed)
@@ -60,7 +66,7 @@ def simulate(
     total, spreads, present = counted or steps, [], []
     first = total - steps
     for step in range(first, total):
-        clusters = torch.from_numpy(draw.choice(CLUSTERS, queries, p=sizes))
+        clusters = torch.from_numpy(np.repeat(draw.choice(CLUSTERS, queries, p=sizes), triples)[:queries])
         device = torch.arange(queries) * settings.devices // queries
         gradients = of_cluster[clusters] + NOISE / WIDTH**0.5 * draw.normal(size=(queries, WIDTH))
         of_query = torch.from_numpy(losses[clusters] * draw.lognormal(0, 0.7, queries))
@@ -101,9 +107,9 @@ def draw_all() -> None:
             steered, color=line.get_color(), linestyle=":", linewidth=1.2, label=f"effective: .7, {steered:.2f}"
         )
     left.set(xscale="log", xlabel="temperature", ylabel="effective clusters, share of 50", title="After 2,000 steps")
-    for queries, label in ((512, "512 queries of one triple"), (88, "88 queries of 6 triples")):
+    for triples, label in ((1, "512 queries of one triple"), (6, "512 triples, 6 of a query")):
         counts = [1, 2, 4, 8]
-        seen = [simulate(GroupSettings(mode="official", devices=devices), 400, queries) for devices in counts]
+        seen = [simulate(GroupSettings(mode="official", devices=devices), 400, triples=triples) for devices in counts]
         right.plot(counts, [one.spread for one in seen], "o-", markersize=4, linewidth=1.2, label=label)
         for x, one in zip(counts, seen, strict=True):
             right.annotate(f"{one.present:.0f}", (x, one.spread), xytext=(2, 5), textcoords="offset points", fontsize=7)

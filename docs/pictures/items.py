@@ -1,10 +1,12 @@
 """Write `docs/papers/items.md`: `python docs/pictures/items.py` lists tables and figures of the papers.
 
 Verdicts are those that are known before anything has run: settings, values that are open, values without a method.
+`resources/reference/papers/counted.tsv` lists what each paper has, and what holds or hinders it here.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 from collections import Counter
 from pathlib import Path
@@ -17,6 +19,13 @@ from zerodr.reporting.item_facts import measured_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/papers/items.md"
+COUNTED = "resources/reference/papers/counted.tsv"
+STATES = {
+    "faithful": "as published",
+    "mode": "a named mode, or a part of it",
+    "impossible": "can't be had",
+    "short": "not done yet",
+}
 RUN = "snakemake --profile config/profiles/mini"
 HEAD = """# Tables and figures
 
@@ -39,7 +48,16 @@ used instead. The page with all items has those marked "at `paper`" at that scal
 """
 MIDDLE = """
 Tolerances are a choice, by kind of row: `zerodr.reporting.cells`. Below, values and verdicts are those of scale
-`paper` before any job has run: settings are judged, values of rankings wait as `to run`.
+`paper` before any job has run: settings are judged, values of rankings wait as `to run`. *Why not* says what an item
+lacks.
+"""
+COUNTS = """
+## Every item that was counted
+
+A reader who goes through a paper with a pencil finds these: each numbered table, figure and equation, then each setting
+that its text or its table of settings names. {sums}. `item`: of the tables above; `test`: in `tests/`; `key`: of a
+recipe at scale `paper`; `protocol`: of `config/protocols.yaml`. `tests/unit/test_counted.py` holds this list to what is
+there.
 """
 
 
@@ -47,13 +65,45 @@ def page(root: Path) -> str:
     """Write the page."""
     plan = Plan(load_bench(root, {"scale": "paper"}))
     text = HEAD.format(run=RUN) + "".join(f"* **{word}**: {meaning}.\n" for word, meaning in LEGEND.items()) + MIDDLE
-    return text + "".join(section(plan, root, paper) for paper, owner in plan.bench.papers.items() if owner.reference)
+    text += "".join(section(plan, root, paper) for paper, owner in plan.bench.papers.items() if owner.reference)
+    return text + counts(plan, read_counted(root))
+
+
+def read_counted(root: Path) -> list[dict[str, str]]:
+    """Read what was counted in the papers: paper, what, state, held_by, why_not."""
+    with (root / COUNTED).open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream, delimiter="\t"))
+
+
+def counts(plan: Plan, rows: list[dict[str, str]]) -> str:
+    """Write a table a paper of what was counted."""
+    states = Counter(row["state"] for row in rows)
+    sums = f"They are {len(rows)}: " + ", ".join(f"{states[name]} {name} ({told})" for name, told in STATES.items())
+    text = COUNTS.format(sums=sums)
+    for paper, number in Counter(row["paper"] for row in rows).items():
+        text += f"\n### {plan.bench.papers[paper].label}: {number}\n\n"
+        text += "| what | state | held by | why not |\n|---|---|---|---|\n"
+        own = (row for row in rows if row["paper"] == paper)
+        text += "".join(f"| {r['what']} | {r['state']} | {held(r['held_by'])} | {r['why_not']} |\n" for r in own)
+    return text
+
+
+def held(by: str) -> str:
+    """Write what holds an item: kind and name in code."""
+    parts = [part.partition(" ") for part in by.split(", ") if part]
+    return ", ".join(f"{kind} `{name}`" for kind, _, name in parts)
 
 
 def section(plan: Plan, root: Path, paper: str) -> str:
     """Write the table of a paper."""
     owner, rows = plan.bench.papers[paper], []
     cells = left = read_cells(root / str(owner.reference))
+    why = {
+        name: row["why_not"]
+        for row in read_counted(root)
+        for name in row["held_by"].split(", ")
+        if row["paper"] == paper and row["why_not"]
+    }
     for name, item in owner.items.items():
         told = json.loads(plan.settings("build_item")(SimpleNamespace(paper=paper, item=name)))["settings"]
         verdicts, count = "", 0
@@ -67,9 +117,10 @@ def section(plan: Plan, root: Path, paper: str) -> str:
             count, left = len(shown), left.drop(shown.index, errors="ignore")
         apart = {True: ", apart", "small": ", at `paper`"}.get(item.apart, "")
         rows.append(
-            f"| `{name}`{apart} | {item.title} | `results/{paper}/{name}.html` | {count or ''} | {verdicts} |\n"
+            f"| `{name}`{apart} | {item.title} | `results/{paper}/{name}.html` | {count or ''} | {verdicts} "
+            f"| {why.get(f'item {name}', '')} |\n"
         )
-    head = f"\n## {owner.label}\n\n| item | what | target | values | verdicts |\n|---|---|---|---|---|\n"
+    head = f"\n## {owner.label}\n\n| item | what | target | values | verdicts | why not |\n|---|---|---|---|---|---|\n"
     rest = ", ".join(f"{table} ({count})" for table, count in left["item"].value_counts(sort=False).items())
     return head + "".join(rows) + (f"\nOn `published.html` alone: {rest}.\n" if rest else "")
 

@@ -15,7 +15,7 @@ from tests.unit.training_helpers import begun, lay_out, seal
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import run_spec
-from zerodr.errors import ClassifierDiverged, CollectionError, ConfigError
+from zerodr.errors import ArtifactError, ClassifierDiverged, CollectionError, ConfigError
 from zerodr.papers.modir.objective import CLASSIFIER, Adversary
 from zerodr.training.loop.checkpoint import checkpoints, finished_steps
 
@@ -86,15 +86,26 @@ def test_a_run_that_stopped_ends_with_the_same_bits(project, monkeypatch, advers
     assert [p for p in facts_of("whole")["metrics"]] == [p for p in facts_of("broken")["metrics"]]
 
 
-def test_a_stage_may_go_on_with_the_classifier_before_it(project):
-    run_spec(spec("ep0"))
+def test_a_stage_may_go_on_with_the_classifier_and_the_queue_before_it(project):
+    first = spec("ep0")
+    first.params["save_optimizer"] = True
+    run_spec(first)
     after = spec("ep1", steps=1, total_steps=1, learning_rate=1e-12)
     after.inputs["model"] = "results/ep0/manifest.json"
     after.params["continue_classifier"] = True
     after.params["settings"]["adversary"] = SMALL | {"learning_rate": 1e-12}
+    after.params["save_optimizer"] = True
     run_spec(after)
-    old, new = (load_file(project / f"results/{place}" / CLASSIFIER)["weight"] for place in ("ep0", "ep1"))
-    torch.testing.assert_close(old, new)
+    old, new = (load_file(project / f"results/{place}" / CLASSIFIER) for place in ("ep0", "ep1"))
+    torch.testing.assert_close(old["weight"], new["weight"])
+    size = len(old["queue"]) // SMALL["queue_length"]
+    kept = (old["queue"] == new["queue"]).flatten(1).all(1).view(-1, size).all(1)
+    assert int(old["filled"]) == SMALL["queue_length"] and kept.sum() == SMALL["queue_length"] - 1
+    assert not kept[int(old["next"])], "the one step of the second stage replaces the oldest batch"
+    run_spec(spec("alone"))
+    after.inputs["model"], after.outputs["model"] = "results/alone/manifest.json", "results/ep4/manifest.json"
+    with pytest.raises(ArtifactError, match="has no queue of 4 batches"):
+        run_spec(after)
     bare = spec("ep2")
     bare.params["continue_classifier"] = True
     with pytest.raises(Exception, match="has no domain classifier"):

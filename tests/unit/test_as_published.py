@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from zerodr.config.load import load_bench
 from zerodr.papers.coco_dr.settings import GroupKeys
 from zerodr.papers.ddr.items import AdaptationItem
+from zerodr.papers.modir.objective import Adversary
+from zerodr.papers.modir.plan import saved_models
+from zerodr.papers.modir.settings import adversary_of
+from zerodr.papers.moma.fid_attention import CrossAttention, fid_attention
 from zerodr.plan import Plan
 from zerodr.plan.items import read_item
 from zerodr.plan.lines import Link
@@ -107,13 +114,13 @@ def test_a_temperature_of_figure_3_acts(plan, simulation):
 def test_official_has_the_released_devices(plan, simulation):
     """64 triples a device, six of a query: 10 of 50 clusters, weights that differ 10 times. A global batch: 49, 1.3."""
     stage, groups = stage_of(plan, "coco-dr+official")
-    queries = stage.training.batch_queries // groups.devices
-    assert groups.devices == 8 and 60 <= queries * stage.objective.negatives_per_query <= 68
-    seen = simulation.simulate(groups, 100, stage.training.batch_queries)
+    rows, triples = stage.training.batch_queries, stage.training.consecutive_negatives
+    assert (groups.devices, rows // groups.devices, triples) == (8, 64, 6)
+    seen = simulation.simulate(groups, 60, rows, triples=triples)
     assert 9 <= seen.present <= 11 and seen.spread > 8
 
 
-def test_iDRO_as_published_takes_adamw_in_all_episodes(plan):
+def test_idro_as_published_takes_adamw_in_all_episodes(plan):
     """Appendix: AdamW, 5e-6, 64 on each of 8 GPUs."""
     chain = plan.chains.trained("coco-dr+paper").chain
     for name in ("ep0", "ep1", "ep2", "ep3"):
@@ -124,3 +131,141 @@ def test_iDRO_as_published_takes_adamw_in_all_episodes(plan):
 @pytest.mark.parametrize("item", ["table2", "table7"])
 def test_both_modes_of_idro_are_rows(plan, item):
     assert {"coco-dr", "coco-dr+paper"} <= set(plan.bench.papers["coco-dr"].items[item].methods)
+
+
+def test_coco_reads_the_released_list_of_corpora(plan):
+    """Climate-FEVER's documents are FEVER's, so the released list has one of them."""
+    corpora = plan.chains.corpora(Link("coco-dr", "coco"))
+    assert "climate-fever" in corpora and "fever" not in corpora and "msmarco" in corpora
+
+
+# ---- BERM ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("method", ["berm-dpr", "berm-kd", "berm-ance", "coco-berm"])
+def test_published_is_the_papers_throughout(plan, method):
+    """Eq. 4 to 6: KL, one cross entropy, and weights 0.1 and 1.0 in the order of R1 and R2."""
+    berm = list(plan.chains.trained(method).chain.values())[-1].find("berm")
+    assert (berm.how.over_units, berm.how.softmaxes, berm.how.skips_last) == ("sum", 1, False)
+    assert berm.weights(0) == (0.1, 1.0)
+
+
+def test_the_grid_of_figure_4_has_both_orders(plan):
+    rows = [name for name in plan.bench.papers["berm"].items["figure4"].methods if name != "berm-dpr+plain"]
+    weights = {plan.chains.trained(name).chain["ep0"].find("berm").weights(0) for name in rows}
+    assert weights == {(0.1, 1.0), (1.0, 0.1), (0.1, 0.1), (1.0, 1.0)}
+
+
+@pytest.mark.parametrize("method", ["berm-dpr+released", "berm-dpr+schedule"])
+def test_released_lowers_texts_and_labels_pairs_without_overlap(plan, method):
+    assert plan.chains.encoder(method).lowercase is True
+    assert plan.chains.trained(method).chain["ep0"].find("units").label.without_overlap == "first"
+    assert plan.chains.encoder("berm-ance+released").lowercase is False, "ANCE's code keeps case"
+
+
+@pytest.mark.parametrize("base", ["berm-dpr", "berm-kd", "berm-ance"])
+def test_table_5_is_of_test_pairs(plan, base):
+    files = plan.inputs("measure_units")(SimpleNamespace(units_of=f"{base}+test-pairs", model=base))
+    stage = files["labels"].split("/")[4]
+    wanted = SimpleNamespace(model=f"{base}+test-pairs", scope="shared", stage=stage)
+    told = json.loads(plan.settings("label_units")(wanted))["settings"]
+    assert told["split"] == "dev" != plan.chains.trained(base).source_split
+    assert all(f"{base}/shared/{stage}" not in path for path in (files["labels"], files["units"]))
+
+
+# ---- MoMA ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("method", ["moma-t5ance", "moma-cocondenser"])
+def test_negatives_are_of_the_index_alone(plan, method):
+    """Eq. 3, 7 and 11; the control without memory alike."""
+    stage = plan.chains.trained(method).chain["moma1"]
+    control = plan.chains.trained(f"{method}+no-memory").chain["ep1"]
+    assert (stage.objective.in_batch, stage.objective.negatives_per_query) == (False, 7)
+    assert stage.augmenter.objective is None, "the augmenter's loss is the stage's"
+    assert control.objective == stage.objective
+    assert plan.chains.trained(method).chain["moma1"].training.evaluate_steps == 502_939 // 256, "figure 4 is by epoch"
+
+
+def test_adist_spreads_over_documents_at_the_size_of_t5_base(plan):
+    """Sums of probabilities over 12 layers and heads at T = 1 leave little but one document of ten."""
+    stage = plan.chains.trained("moma-t5ance+adist").chain["moma1"]
+    assert stage.augmenter.objective == plan.chains.trained("moma-t5ance+adist-labels").chain[
+        "moma1"
+    ].augmenter.objective.model_copy(update={"labels": False})
+    draw = torch.Generator().manual_seed(13)
+    layers, heads, documents, tokens = 12, 12, 10, 128
+    logits = torch.randn(layers, 4, heads, documents * tokens, generator=draw)
+    logits += torch.randn(1, 4, 1, documents, generator=draw).repeat_interleave(tokens, -1)  # some matter more
+    norms = 5 + 2 * torch.rand(layers, 4, heads, documents * tokens, generator=draw)  # of values of 64 components
+    attention = CrossAttention(logits.softmax(-1), logits, norms)
+    segments = torch.arange(1, documents + 1).repeat_interleave(tokens).expand(4, -1)
+    mask = torch.ones_like(segments)
+
+    def effective(aggregation, temperature):
+        scores = fid_attention(attention, segments, mask, documents, aggregation)[:, 1:]
+        weights = (scores / temperature).softmax(-1)
+        return (-(weights * weights.log()).sum(-1)).exp().mean().item()
+
+    assert effective("prob_sum", 1.0) < 1.5
+    assert effective(stage.memory.aggregation, stage.augmenter.objective.teacher_temperature) > 3
+
+
+@pytest.mark.parametrize(
+    ("rule", "collection", "part", "tokens"),
+    [
+        ("embed_memory", "scifact", {"shard": "00000-of-00001"}, (64, 512)),
+        ("embed_memory", "robust04", {"shard": "00000-of-00001"}, (64, 768)),
+        ("embed_memory", "memory-dpr-wikipedia", {"shard": "00000-of-00001"}, (None, None)),
+        ("embed_memory_queries", "scifact", {"split": "test"}, (64, 512)),
+        ("embed_memory_queries", "msmarco", {"split": "train"}, (None, None)),
+    ],
+)
+def test_the_augmenter_reads_targets_with_the_papers_lengths(plan, rule, collection, part, tokens):
+    wanted = SimpleNamespace(model="moma-t5ance", scope="shared", stage="moma3", collection=collection, **part)
+    told = json.loads(plan.settings(rule)(wanted))["settings"]
+    assert (told["query_tokens"], told["document_tokens"]) == tokens
+
+
+# ---- MoDIR -----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("method", ["modir-ance", "modir-dpr", "modir-ance+n100", "modir-ance+30k"])
+def test_the_classifier_reads_all_of_its_queue_in_a_step(plan, method):
+    """Eq. 6; 200 rows an update had been an eighth of it."""
+    stage = plan.chains.trained(method).chain["modir1"]
+    how, batch = adversary_of(stage), stage.training.batch_queries
+    adversary = Adversary(method, how, batch, 2, [13], lambda step: 1.0)
+    rows = how.queue_length * batch
+    adversary.queue.rows = torch.arange(rows).view(-1, 1, 1).expand(-1, 4, 2).float().contiguous()
+    adversary.queue.filled = how.queue_length
+    read = torch.cat([part[:, 0, 0] for part in adversary._samples(0)])
+    assert sorted(read.tolist()) == list(range(rows))
+
+
+@pytest.mark.parametrize("method", ["modir-ance", "modir-dpr"])
+def test_modir_has_table_5(plan, method):
+    stage = plan.chains.trained(method).chain["modir1"]
+    how = adversary_of(stage)
+    assert (stage.training.batch_queries, stage.training.learning_rate, stage.training.steps) == (16, 1e-6, 10_000)
+    assert (how.learning_rate, how.queue_length, how.weight, how.half_life_steps) == (5e-6, 1000, 1.0, 10_000)
+
+
+def test_official_streams_all_negatives_of_a_query(plan):
+    training = plan.chains.trained("modir-ance+official").chain["modir1"].training
+    assert (training.batch_queries, training.accumulation, training.consecutive_negatives) == (32, 4, 20)
+
+
+def test_cls_is_a_mode_without_projection(plan):
+    assert plan.chains.encoder("modir-dpr+cls").head == "none" != plan.chains.encoder("modir-dpr").head
+
+
+def test_knn_source_of_other_pools_has_no_verdict(plan):
+    """2,000 + 2,000 documents mix perfectly at 50 %, full indexes at 98 %."""
+    assert plan.bench.papers["modir"].doubts["knn_source"].read_as == ("knn_source",)
+
+
+def test_table_4_searches_all_training_queries(plan):
+    told = plan.settings("measure_domains")(SimpleNamespace(model="modir-ance@modir1", target="trec-covid"))
+    assert json.loads(told)["settings"]["nearest_split"] == "train"
+
+
+@pytest.mark.parametrize("item", ["figure3-50k", "figure4-50k", "figure5-50k"])
+def test_figures_reach_50k_steps(plan, item):
+    steps = {name.partition("@")[2]: count for name, count in saved_models(plan, "modir-ance+50k").items()}
+    assert {10_000, 30_000, 50_000} <= {count - min(steps.values()) for count in steps.values()}
+    assert "modir-ance+50k" in plan.bench.papers["modir"].items[item].methods

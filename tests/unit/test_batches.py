@@ -106,6 +106,20 @@ def test_negatives_are_drawn_without_repetition_where_there_are_enough():
             assert negatives == {60} if row >= 8 else len(negatives) == 3 and negatives <= {50, 51, 52, 53}
 
 
+def test_negatives_of_a_query_follow_each_other_and_all_come_before_one_again():
+    """As the released loaders of MoDIR (20 of 20) and COCO-DR (6 of 30 in each of five passes)."""
+    stream = Stream(made_up([list(range(10 * q, 10 * q + 6)) for q in range(8)]), np.arange(8), 4, 1, [1], 0, 3)
+    assert stream.steps_per_epoch == 6
+    seen: dict[int, list[int]] = {}
+    for epoch in range(2):
+        steps = [stream.batch(6 * epoch + step) for step in range(6)]
+        rows = np.concatenate([batch.rows for batch in steps])
+        assert (rows.reshape(8, 3) == rows[::3, None]).all() and sorted(rows[::3]) == list(range(8))
+        for row, (_, negative) in zip(rows, np.concatenate([batch.documents for batch in steps]), strict=True):
+            seen.setdefault(int(row), []).append(int(negative))
+    assert all(len(set(negatives)) == 6 == len(negatives) for negatives in seen.values())
+
+
 def test_every_positive_is_drawn(examples):
     stream = Stream(examples, np.arange(QUERIES), QUERIES, 1, [2])
     drawn = {int(batch.documents[batch.rows == 0][0, 0]) for batch in map(stream.batch, range(20))}

@@ -142,3 +142,13 @@ def test_cosine_ignores_length_and_takes_the_temperature():
 def test_half_precision_is_computed_in_float32():
     loss = r1(P.bfloat16(), E.bfloat16(), BOTH)
     assert loss.dtype == torch.float32 and near(loss, 0.030930)
+
+
+@pytest.mark.parametrize(("scaled", "least", "most"), [(False, 0.0, 0.01), (True, 0.3, 1.5)])
+def test_gelu_gates_vectors_of_length_1_only_where_they_are_scaled(scaled, least, most):
+    """Distance of the matching vector from q * p / 2, the linear part of GELU, relative to that; D of BERT-base."""
+    draw = torch.Generator().manual_seed(13)
+    query, passage = (torch.nn.functional.normalize(torch.randn(64, 768, generator=draw), dim=-1) for _ in range(2))
+    found = matching_vector(query, passage, scaled)
+    linear = query * passage / 2 * (768 if scaled else 1)
+    assert least <= float((found - linear).norm() / linear.norm()) <= most

@@ -149,6 +149,12 @@ def test_the_stage_measures_samples(project):
     assert Path("results/measures.tsv").read_bytes() == before
 
 
+def test_the_nearest_may_be_among_all_queries_of_a_split(project):
+    run_spec(spec(queries=3, nearest_split="test"))
+    sample = pq.read_table("results/nearest.parquet").to_pandas()
+    assert sample.groupby("query").size().tolist() == [5] * 3 and sample["source"].nunique() > 3
+
+
 def test_other_targets_are_refused(project):
     with pytest.raises(ConfigError, match=r"params.targets names \['other'\]"):
         run_spec(spec(targets={"other": {"split": "test"}}))

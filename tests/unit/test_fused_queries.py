@@ -58,8 +58,10 @@ def test_times_of_a_query_and_a_document_are_positive(here):
     run("lexical.index:index_bm25", {"collection": "source/manifest.json"}, {"index": "bm25/manifest.json"}, lexical)
     inputs = {"collection": "source/manifest.json", "model": "model/manifest.json", "rankings": "rankings.parquet"}
     inputs |= {"memories": [f"{name}/manifest.json" for name in NAMES], "corpus": ["source.npy"]}
+    inputs |= {"memory_vectors": [f"{name}.npy" for name in NAMES]}
     wanted = EMBEDDING | {"collection": "source", "split": "train", "joins": dict.fromkeys(NAMES, " ")}
     wanted |= {"documents": K, "document_limit": 16, "queries": 5, "passages": 4, "depth": 3}
+    wanted |= {"separate": True, "shards": dict.fromkeys(NAMES, 1)}
     lexical |= {"collection": "source", "split": "train", "depth": 3, "exclude_self": False}
     index = {"index": "bm25/manifest.json"}
     run(
@@ -75,6 +77,8 @@ def test_times_of_a_query_and_a_document_are_positive(here):
         "query_with_cached_documents",
     }
     assert all(value > 0 for value in facts["milliseconds"].values())
+    total = PRINTED_TIMES["MoMA Inference: Dense Retrieval Total"]
+    assert {"augmenter_query", "memory_search"} < set(total), "a query pays its augmenter and every search"
 
 
 def test_single_queries_read_the_memories_that_are_plugged_in(here, tmp_path, monkeypatch):

@@ -173,6 +173,14 @@ def test_samples_are_of_filled_places_and_repeat_none_before_all_were_taken(fill
     assert len(counts) == 2 * filled and counts.max() - counts.min() <= 1
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_the_oldest_batch_is_the_first_of_those_held(count):
+    queue = MomentumQueue(3, 2, 4, 3)
+    for number in range(count):
+        queue.push(batch(float(number)))
+    assert queue.oldest().unique().tolist() == [float(max(0, count - 3))]
+
+
 def test_the_released_order_leaves_the_oldest_out_and_repeats_the_newest():
     """Length 4, two batches in an update, two updates: j = 1..4 -> min(j, filled - 1)."""
     queue = MomentumQueue(4, 2, 4, 3)

@@ -140,6 +140,8 @@ def test_labels_of_units():
     assert essential_unit(hybrid(bm25, reader, 0.1)) == 0 and essential_unit(hybrid(bm25, None, 0.1)) == 1
     assert essential_unit(np.zeros(3)) == IGNORED and essential_unit(np.array([4.0])) == IGNORED
     assert essential_unit(np.array([1.0, 2.0, 2.0])) == 1
+    assert essential_unit(np.zeros(3), "first") == 0, "as the released code's argmax"
+    assert essential_unit(np.array([0.0]), "first") == IGNORED and essential_unit(np.array([0.0, 1.0]), "first") == 1
 
 
 @pytest.fixture(scope="module")

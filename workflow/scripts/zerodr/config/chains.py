@@ -149,7 +149,7 @@ def check_model_of_type(where: str, name: str | None, encoder: str, methods: dic
 def _check_corpora(bench: Bench, name: str, stages: dict[str, ChainStage]) -> None:
     groups = {group for row in bench.collections.values() for group in (row.column, *row.groups)}
     for stage, settings in stages.items():
-        for corpus in settings.unlabelled:
+        for corpus in (*settings.unlabelled, *getattr(settings, "without", ())):
             known(
                 f"method {name}: stage {stage}: corpora",
                 corpus,

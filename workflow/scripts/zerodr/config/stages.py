@@ -25,7 +25,7 @@ from zerodr.config.training import (
 )
 
 DISTILLATION = ("margin_mse", "kl")
-NOT_FOR_PRETRAINING = ("bucket_batches", "keep_optimizer", "dev_negatives")
+NOT_FOR_PRETRAINING = ("bucket_batches", "consecutive_negatives", "keep_optimizer", "dev_negatives")
 Scope = Literal["shared", "target"]
 
 
@@ -151,6 +151,10 @@ class FinetuneStage(LearningStage, FollowingStage):
         if not hard and self.negatives.source != "none":
             raise ValueError("objective.negatives_per_query 0 uses no mined negatives: set negatives.source: none")
         check_negative_counts(hard, self.negatives)
+        if self.training.consecutive_negatives > 1 and (hard != 1 or self.training.bucket_batches):
+            raise ValueError(
+                "training.consecutive_negatives needs objective.negatives_per_query: 1 and training.bucket_batches: 0"
+            )
         if self.generate is not None and self.scope == "shared":
             raise ValueError("generate makes queries of a target's documents: set scope: target")
         if len(changing := self.encoding) > 1:
@@ -192,12 +196,14 @@ class PretrainStage(FollowingStage):
     """One stage of a chain that learns from texts alone."""
 
     extended_by: ClassVar = "pretrain"
-    later: ClassVar = ("by_target",)
+    later: ClassVar = ("by_target", "without")
     kind: Literal["pretrain"]
     """Learns from corpora, without queries or judgements."""
     corpora: tuple[str, ...] = Field(("source", "targets"), min_length=1)
     """`source`, `targets` (columns of the table), `target` (the one of scope: target), collections or groups. Gated
     ones that are missing are left out."""
+    without: tuple[str, ...] = ()
+    """Collections that are left out of these, such as one whose documents another one of them holds."""
     spans: SpanSettings | None = None
     """Learn from spans of documents; None: from whole documents, except coco and ict, which take spans as published."""
     objective: PretrainSettings

@@ -109,7 +109,7 @@ class CrossEncoderSettings(PairSettings):
 class InitSettings(StartSettings):
     """A bi-encoder."""
 
-    later: ClassVar = ("max_tokens",)
+    later: ClassVar = ("max_tokens", "lowercase")
     type: Literal["bi_encoder"] = "bi_encoder"  # type: ignore[assignment]
     """Which type of model it is."""
     init: str
@@ -132,6 +132,8 @@ class InitSettings(StartSettings):
     """Longest document, likewise."""
     max_tokens: int | None = Field(None, ge=2)
     """Longest text of the model. None: what the checkpoint's tables hold, even where its files state less."""
+    lowercase: bool | None = None
+    """Lower texts before a cased tokenizer reads them. None: as the checkpoint says."""
 
     @model_validator(mode="after")
     def _possible(self) -> InitSettings:
@@ -251,7 +253,7 @@ class ObjectiveSettings(LossSettings):
 class TrainingSettings(Settings):
     """How a stage is optimised."""
 
-    later: ClassVar = ("compile",)
+    later: ClassVar = ("compile", "consecutive_negatives")
     steps: int = Field(1000, ge=1)
     """Optimiser steps."""
     batch_queries: int = Field(32, ge=1)
@@ -262,6 +264,9 @@ class TrainingSettings(Settings):
     """Texts that hold activations at once: gradient caching, exact for in-batch losses. None: off."""
     bucket_batches: int = Field(0, ge=0)
     """Batches of a window in which queries are sorted by their document's length; 0 leaves batches random."""
+    consecutive_negatives: int = Field(1, ge=1)
+    """Rows of a batch that follow each other with one query, each with another of its negatives (MoDIR's and COCO-DR's
+    released loaders). `batch_queries` counts these rows. Needs negatives_per_query: 1."""
     dropout: float | None = Field(None, ge=0, lt=1)
     """Dropout of every layer. None: the checkpoint's own."""
     optimizer: Literal["adamw", "lamb"] = "adamw"

@@ -61,7 +61,8 @@ class Chains(Lines):
         names |= {*self.targets, *self.missing} if "targets" in words else set()
         names |= set(self.members(link.scope)) if "target" in words else set()
         rows = self.bench.collections.values()
-        return sorted(names | {row.name for row in rows if words & {row.name, row.column, *row.groups}})
+        left_out = set(getattr(stage, "without", ()))
+        return sorted((names | {row.name for row in rows if words & {row.name, row.column, *row.groups}}) - left_out)
 
     # ---- for whom a model is made ------------------------------------------------------------------------------
     def members(self, scope: str) -> list[str]:

@@ -163,6 +163,7 @@ def _contract(settings: InitSettings, facts: dict[str, Any]) -> EncoderContract:
         raise ModelError(settings.init, problem, f"lower it to {limit}")
     values = settings.model_dump(include={"pooling", "similarity", "towers", "query_tokens", "document_tokens"})
     values |= {"normalize": settings.similarity == "cosine", "source": settings.init}
+    values |= {} if settings.lowercase is None else {"lowercase": settings.lowercase}
     return make_contract(settings.init, facts | values)
 
 

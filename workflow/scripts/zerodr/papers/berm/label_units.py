@@ -98,6 +98,7 @@ class Labeller:
         read: a reader's score of each unit by (query, document); None without a reader.
         delta: weight of the reader's scores.
         units: folder of the units, for errors.
+        without_overlap: what a pair without a common term gets.
     """
 
     passages: dict[str, Passage]
@@ -105,6 +106,7 @@ class Labeller:
     read: dict[tuple[str, str], np.ndarray] | None
     delta: float
     units: Path
+    without_overlap: str = "none"
 
     def row(self, query: str, document: str, asked: list[str]) -> Row:
         """One row of labels.parquet; `asked` are the query's terms."""
@@ -118,7 +120,8 @@ class Labeller:
                 raise ArtifactError(self.units, problem, "read these units again")
         whole = hybrid(bm25, reader, self.delta)
         scores = {"bm25": bm25, "reader": reader, "hybrid": whole}
-        return {"query": query, "document": document, **scores, "label": essential_unit(whole), "units": len(terms)}
+        label = essential_unit(whole, self.without_overlap)
+        return {"query": query, "document": document, **scores, "label": label, "units": len(terms)}
 
 
 def label_units(stage: Stage) -> None:
@@ -150,7 +153,8 @@ def label_units(stage: Stage) -> None:
         documents, lambda term: holders.get(term, 0), max(mean, 1e-9), settings.label.k1, settings.label.b
     )
     read = read_scores(stage.path("read") / unit_table.READ) if "read" in stage.spec.inputs else None
-    labeller = Labeller(passages, scorer, read, settings.label.delta, stage.path("units"))
+    label = settings.label
+    labeller = Labeller(passages, scorer, read, label.delta, stage.path("units"), label.without_overlap)
     answers = _answers(source, settings.split, passages)
     tally, examples = LabelTally(), list[Row]()
     pairs = zip(np.repeat(np.arange(len(known.queries)), known.sizes).tolist(), known.documents.tolist(), strict=True)

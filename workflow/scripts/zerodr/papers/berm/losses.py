@@ -49,14 +49,19 @@ def unit_scores(vectors: Tensor, units: Tensor, similarity: Similarity = "dot", 
     return torch.einsum("bd,bud->bu", vectors, units) / temperature
 
 
-def matching_vector(queries: Tensor, passages: Tensor) -> Tensor:
+def matching_vector(queries: Tensor, passages: Tensor, scaled: bool = False) -> Tensor:
     """GELU of the element-wise product, with the exact error function  # BERM section 4.2; (B, D), (B, D) -> (B, D)
+
+    `scaled`: of vectors of length sqrt(D), whose components are about 1, where GELU gates.
 
     >>> vector = matching_vector(torch.tensor([[1.0, -1.0]]), torch.tensor([[2.0, 2.0]]))[0]
     >>> [round(value, 3) for value in vector.tolist()]
     [1.954, -0.046]
     """
-    return functional.gelu(queries.float() * passages.float())
+    queries, passages = queries.float(), passages.float()
+    if scaled:
+        queries, passages = (functional.normalize(x, dim=-1) * x.shape[-1] ** 0.5 for x in (queries, passages))
+    return functional.gelu(queries * passages)
 
 
 def unit_balance(
@@ -102,6 +107,7 @@ def unit_extraction(
     softmaxes: Literal[1, 2] = 1,
     similarity: Similarity = "dot",
     temperature: float = 1.0,
+    scaled: bool = False,
 ) -> Tensor:
     """Cross entropy of the essential unit among a passage's units, read by the matching vector  # BERM eq. 5
 
@@ -112,6 +118,7 @@ def unit_extraction(
         labels: (B,) the essential unit, -100 where there is none.
         softmaxes: 2 takes the cross entropy of probabilities, as the released code does: bounded and with a gradient
             that vanishes for confident predictions.
+        scaled: as in `matching_vector`.
 
     Returns:
         (B,) in nats, 0 where the label is -100 or names a unit that is not valid.
@@ -122,7 +129,9 @@ def unit_extraction(
     >>> [round(float(loss), 4) for loss in losses]
     [0.0488, 3.0447, 0.0]
     """
-    shares = _log_softmax(unit_scores(matching_vector(queries, passages), units, similarity, temperature), valid)
+    shares = _log_softmax(
+        unit_scores(matching_vector(queries, passages, scaled), units, similarity, temperature), valid
+    )
     if softmaxes == 2:
         shares = _log_softmax(shares.exp(), valid)
     counted, indices = labelled(valid, labels), labels.clamp(min=0)
@@ -207,6 +216,7 @@ def r2(
     similarity: Similarity = "dot",
     temperature: float = 1.0,
     skips_last: bool = False,
+    scaled: bool = False,
 ) -> Tensor:
     """Extractability of the essential unit: mean of `unit_extraction` over samples with a label; scalar.
 
@@ -217,7 +227,7 @@ def r2(
     >>> round(float(r2(queries, passages, units, valid, torch.tensor([1]))), 4)
     3.0447
     """
-    losses = unit_extraction(queries, passages, units, valid, labels, softmaxes, similarity, temperature)
+    losses = unit_extraction(queries, passages, units, valid, labels, softmaxes, similarity, temperature, scaled)
     return mean_without_last(losses, valid) if skips_last else mean_over(losses, labelled(valid, labels))
 
 

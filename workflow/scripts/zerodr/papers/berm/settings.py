@@ -46,12 +46,15 @@ class CutSettings(TextCut):
 class LabelSettings(Settings):
     """Scoring that selects the essential unit of a (query, passage) pair."""
 
+    later: ClassVar = ("without_overlap",)
     k1: float = Field(1.5, ge=0)
     """BM25: term frequency saturation."""
     b: float = Field(0.75, ge=0, le=1)
     """BM25: length normalisation."""
     delta: float = Field(0.1, gt=0)
     """With a reader: factor on its score, which is at most 1."""
+    without_overlap: Literal["none", "first"] = "none"
+    """Label of a pair without a common term: `none`, or the `first` unit as in the released code."""
     aggregation: Aggregation = "sum"
     """With a reader: what a unit gets of its tokens' start probabilities; `sum`: that the answer starts in it."""
 
@@ -92,8 +95,9 @@ class Preset(NamedTuple):
     skips_last: bool = False
 
 
-PRESETS = {  # weights, also those of `paper`: BERM's released code
-    "paper": Preset("sum", 1, 1.0, ((None, 0.1),)),
+PRESETS = {
+    "published": Preset("sum", 1, 0.1, ((None, 1.0),)),  # "0.1 and 1.0" in the order in which eq. 6 has the losses
+    "paper": Preset("sum", 1, 1.0, ((None, 0.1),)),  # the paper's losses, the released code's weights
     "released_ance": Preset("mean", 2, 1.0, ((None, 0.1),), True),
     "released_dpr": Preset("mean", 2, 1.0, ((None, 0.0),), True),
     "released_dpr_schedule": Preset("mean", 2, 1.0, ((20000, 1.0), (40000, 0.5), (50000, 0.25), (None, 0.1)), True),
@@ -106,8 +110,10 @@ UnitSpace = Literal["raw", "head"]
 class BermSettings(Settings):
     """The two losses that BERM adds to any loss of fine-tuning, for positives alone."""
 
-    preset: Literal["paper", "released_ance", "released_dpr", "released_dpr_schedule"] = "paper"
-    """Weights and forms of the losses, as published and as in the released code."""
+    later: ClassVar = ("matching",)
+    preset: Literal["published", "paper", "released_ance", "released_dpr", "released_dpr_schedule"] = "paper"
+    """Weights and forms of the losses. `published`: the paper's throughout. `paper`: the paper's losses with weights of
+    the released code, which are in the other order. The others: as in the released code."""
     w_r1: float | None = Field(None, ge=0)
     """Weight of R1, semantic unit balance. None: the preset's."""
     w_r2: float | None = Field(None, ge=0)
@@ -120,6 +126,9 @@ class BermSettings(Settings):
     """Comparison of vectors and units in the losses."""
     temperature: float = Field(1.0, gt=0)
     """Divides these similarities."""
+    matching: Literal["raw", "scaled"] = "raw"
+    """`scaled`: query and passage have length sqrt(D) in R2's matching vector GELU(q * p). At length 1, as cosine makes
+    them, GELU is all but linear and gates nothing."""
 
     @model_validator(mode="after")
     def _something(self) -> BermSettings:
@@ -182,7 +191,7 @@ class SpanLoss(LossSettings):
     """A reader reads passages that hold the answer."""
 
 
-READER_IGNORES = ("cache_chunk", "bucket_batches", "save_steps", "dev_negatives")
+READER_IGNORES = ("cache_chunk", "bucket_batches", "consecutive_negatives", "save_steps", "dev_negatives")
 
 
 class AnswerStage(LearningStage, FollowingStage):

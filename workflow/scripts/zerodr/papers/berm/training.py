@@ -92,9 +92,9 @@ class BermTerms(Objective):
         if w_r1:
             terms["r1"] = w_r1 * r1(passages, units.vectors, units.valid, preset.over_units, *how)
         if w_r2:
-            terms["r2"] = w_r2 * r2(
-                batch.queries, passages, units.vectors, units.valid, units.labels, preset.softmaxes, *how
-            )
+            of_units = (units.vectors, units.valid, units.labels)
+            gates = settings.matching == "scaled"
+            terms["r2"] = w_r2 * r2(batch.queries, passages, *of_units, preset.softmaxes, *how, gates)
         with torch.no_grad():
             self._seen = watch(batch.queries, passages, units) | {"w_r1": w_r1, "w_r2": w_r2}
         return terms

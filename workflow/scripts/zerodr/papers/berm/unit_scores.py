@@ -60,8 +60,13 @@ def hybrid(bm25: np.ndarray, reader: np.ndarray | None, delta: float) -> np.ndar
     return bm25 if reader is None else bm25 + delta * reader
 
 
-def essential_unit(scores: np.ndarray) -> int:
-    """The best unit, the first of equal ones; -100 where there is none to choose from, or none has a score."""
-    if len(scores) < LEAST_UNITS or not scores.max() > 0:  # `not >` also refuses NaN
+def essential_unit(scores: np.ndarray, without_overlap: str = "none") -> int:
+    """The best unit, the first of equal ones; -100 where there is none to choose from, or none has a score.
+
+    With `without_overlap: first` the first unit where none has a score, as the released code's argmax gives.
+    """
+    if len(scores) < LEAST_UNITS or np.isnan(scores).any():
         return IGNORED
+    if not scores.max() > 0:
+        return 0 if without_overlap == "first" else IGNORED
     return int(scores.argmax())

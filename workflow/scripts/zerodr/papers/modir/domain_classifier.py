@@ -94,6 +94,11 @@ class MomentumQueue:
             rows = (batches[:, None] * self.size + np.arange(self.size)).ravel()
             yield self.rows.index_select(0, torch.from_numpy(rows).to(self.rows.device))
 
+    def oldest(self) -> Tensor:
+        """Return the batch that was pushed first of those held, (B, G, D)."""
+        first = self.next * self.size if self.filled == self.length else 0
+        return self.rows[first : first + self.size]
+
     def overwritten(self, batches: int) -> dict[str, Any]:
         """Copy the rows that the next pushes overwrite, for `put_back`."""
         slots = (self.next + np.arange(min(batches, self.length))) % self.length

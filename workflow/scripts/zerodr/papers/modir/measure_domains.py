@@ -53,6 +53,8 @@ class MeasureDomainsSettings(DomainSample):
     """k of KNN-Source%."""
     shown: int = Field(5, ge=1)
     """Nearest source queries that are kept of each target query."""
+    nearest_split: str | None = None
+    """Split of the source, all of whose queries are searched for the nearest. None: the sample."""
 
 
 def measure_domains(stage: Stage) -> None:
@@ -66,17 +68,23 @@ def measure_domains(stage: Stage) -> None:
         CollectionError: a domain has no queries of its split.
     """
     settings = validate(MeasureDomainsSettings, stage.params, stage.spec.name())
-    texts, vectors = sampled_domains(stage, settings)
+    texts, vectors, model = sampled_domains(stage, settings)
     facts = measures(vectors[SOURCE], vectors[TARGET], settings.neighbours, stage.seed)
     facts |= _classifier_accuracies(stage.path("model"), *vectors)
     stage.numbers(facts)
     lines = ["metric\tvalue", *(f"{name}\t{value!r}" for name, value in facts.items())]
     stage.output("measures").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    _write_nearest(stage.output("nearest"), texts, vectors, settings.shown)
+    known, among = texts[SOURCE][0], vectors[SOURCE]["queries"]
+    if settings.nearest_split is not None:
+        how = {stage.path("source").name: settings.source.model_copy(update={"split": settings.nearest_split})}
+        known = read_target({name: stage.path("source") for name in how}, how, "train").queries
+        among = embed_texts(model, known, "query", search_device(), Group()).cpu()
+    asked = texts[TARGET][0], vectors[TARGET]["queries"]
+    _write_nearest(stage.output("nearest"), *asked, known, among, settings.shown)
 
 
-def sampled_domains(stage: Stage, settings: DomainSample) -> tuple[list[Texts], list[dict[str, Tensor]]]:
-    """Sample texts (queries, documents) of source and target, and encode them.
+def sampled_domains(stage: Stage, settings: DomainSample) -> tuple[list[Texts], list[dict[str, Tensor]], BiEncoder]:
+    """Sample texts (queries, documents) of source and target, and encode them with the model, which comes last.
 
     Raises:
         ConfigError: other targets than the settings name.
@@ -101,7 +109,7 @@ def sampled_domains(stage: Stage, settings: DomainSample) -> tuple[list[Texts], 
         }
         for sides in texts
     ]
-    return texts, vectors
+    return texts, vectors, model
 
 
 def measures(source: dict[str, Tensor], target: dict[str, Tensor], neighbours: int, seed: int) -> dict[str, float]:
@@ -150,9 +158,8 @@ def _classifier_accuracies(model: Path, source: dict[str, Tensor], target: dict[
     return accuracies
 
 
-def _write_nearest(path: Path, texts: list[Texts], vectors: list[dict[str, Tensor]], shown: int) -> None:
-    scores, positions = nearest(vectors[TARGET]["queries"], vectors[SOURCE]["queries"], shown)
-    asked, known = texts[TARGET][0], texts[SOURCE][0]
+def _write_nearest(path: Path, asked: list[str], vectors: Tensor, known: list[str], among: Tensor, shown: int) -> None:
+    scores, positions = nearest(vectors, among, shown)
     count = positions.shape[1]
     table = pa.table(
         {
@@ -184,7 +191,7 @@ def project_domains(stage: Stage) -> None:
         CollectionError: a domain has no queries of its split.
     """
     settings = validate(ProjectDomainsSettings, stage.params, stage.spec.name())
-    _, vectors = sampled_domains(stage, settings)
+    _, vectors, _ = sampled_domains(stage, settings)
     groups = [(DOMAINS[number], kind, kinds[kind].numpy()) for number, kinds in enumerate(vectors) for kind in kinds]
     points = in_the_plane(np.concatenate([group for *_, group in groups]), settings.perplexity, stage.seed)
     domains, kinds = zip(*((domain, kind) for domain, kind, group in groups for _ in group), strict=True)

@@ -19,12 +19,13 @@ from torch import Tensor
 from zerodr.errors import ArtifactError, ClassifierDiverged
 from zerodr.papers.modir.domain_classifier import DomainClassifier, MomentumQueue, logistic_regression
 from zerodr.papers.modir.losses import adversarial_loss, adversary_weight, clamped, classifier_gradient, margins
-from zerodr.papers.modir.settings import MINIBATCH, AdversarySettings
+from zerodr.papers.modir.settings import AdversarySettings
 from zerodr.training.loop.checkpoint import read_tensors, write_tensors
 from zerodr.training.objectives.base import Encoded, Objective, State
 from zerodr.training.optimizers import Lamb, Schedule, load_moments, moments, set_rate
 
 CLASSIFIER = Path("adversary") / "classifier.safetensors"
+PLACES = ("filled", "next")  # of a queue, next to its rows
 SAMPLES, WEIGHTS = 6, 7  # first words of a seed: what the random numbers are for
 
 
@@ -53,6 +54,7 @@ class Adversary(Objective):
         schedule: factor on the classifier's learning rate by finished steps of the chain.
         first_step: steps of the chain before this stage.
         micro_batches: of a step.
+        goes_on: a stage after this one goes on with the queue.
     """
 
     def __init__(
@@ -65,7 +67,9 @@ class Adversary(Objective):
         schedule: Schedule,
         first_step: int = 0,
         micro_batches: int = 1,
+        goes_on: bool = False,
     ) -> None:
+        self.goes_on = goes_on
         self.name, self.settings, self.seed = name, settings, seed
         self.schedule, self.first_step, self.micro_batches = schedule, first_step, micro_batches
         self.pushes = 1 if settings.by_micro_step else micro_batches  # of an entry of the queue
@@ -104,8 +108,11 @@ class Adversary(Objective):
             self._keep()
         with torch.no_grad():
             vectors = torch.stack([*source, *target], 1)
-            self._look(vectors)
+            if not self.settings.official:
+                self._look(vectors)
             self.queue.push(vectors, self.micro % self.pushes, self.pushes)
+            if self.settings.official and self.queue.filled:
+                self._look(self.queue.oldest())  # the released code looks at entry 0
             self._learn(batch.step)
         self.micro += 1
         weight = self.strength(batch.step)
@@ -163,7 +170,8 @@ class Adversary(Objective):
         how = self.settings
         if how.official:
             return self.queue.in_order(how.updates, how.batches_per_update)
-        return self.queue.samples(how.updates, how.minibatch or MINIBATCH, [SAMPLES, *self.seed, step])
+        whole = max(self.queue.size, self.queue.filled * self.queue.size // how.updates)  # eq. 6: over all of Q
+        return self.queue.samples(how.updates, how.minibatch or whole, [SAMPLES, *self.seed, step])
 
     def _gradient(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
         """Mean loss, and the gradient that an update takes.
@@ -240,18 +248,25 @@ class Adversary(Objective):
         return facts | {"lambda": self.strength(finished - 1), "queue_batches": float(self.queue.filled)}
 
     def save(self, folder: Path) -> None:
-        """Write `adversary/classifier.safetensors`: weights and moments, for a stage that goes on with them."""
-        write_tensors(folder / CLASSIFIER, self._tensors())
+        """Write `adversary/classifier.safetensors`: weights, moments, and a queue that the next stage goes on with."""
+        places = {key: torch.tensor(getattr(self.queue, key)) for key in PLACES}
+        queue = {"queue": self.queue.rows} | places if self.goes_on else {}
+        write_tensors(folder / CLASSIFIER, self._tensors() | queue)
 
     def go_on_from(self, parent: Path) -> None:
-        """Begin with the classifier of the stage before.
+        """Begin with the classifier and the queue of the stage before.
 
         Raises:
             ArtifactError: it has none.
         """
         if not (parent / CLASSIFIER).exists():
             raise ArtifactError(parent, f"has no domain classifier ({CLASSIFIER}) to go on with", "train it again")
-        self._take(read_tensors(parent / CLASSIFIER))
+        saved = read_tensors(parent / CLASSIFIER)
+        if "queue" not in saved or saved["queue"].shape != self.queue.rows.shape:
+            problem = f"{CLASSIFIER} has no queue of {self.queue.length} batches of {self.queue.size}"
+            raise ArtifactError(parent, problem, "train it again, with the same queue_length and batch_queries")
+        self.queue.load_state_dict({key: saved[key] for key in ("queue", *PLACES)})
+        self._take(saved)
 
     def _tensors(self) -> dict[str, Tensor]:
         saved_moments = {f"moments.{key}": value for key, value in moments(self.optimizer).items()}

@@ -103,7 +103,14 @@ def _domain_inputs(plan: Plan, wc: Any) -> Files:
     }
 
 
-@params("measure_domains", "project_domains")
+@params("measure_domains")
+def _measure_params(plan: Plan, wc: Any) -> Params:
+    """As published, table 4's neighbours are among all training queries."""
+    every = {"nearest_split": plan.chains.trained(wc.model.partition("@")[0]).source_split}
+    return _domain_params(plan, wc) | (every if plan.bench.scale.as_published else {})
+
+
+@params("project_domains")
 def _domain_params(plan: Plan, wc: Any) -> Params:
     method = wc.model.partition("@")[0]
     settings, source = plan.chains.trained(method), plan.chains.source_of(method)

@@ -12,7 +12,6 @@ from zerodr.config.stages import PaperSettings
 from zerodr.config.training import JoinedTexts
 
 OFFICIAL_CLAMP, OFFICIAL_RESTART, OFFICIAL_GRADIENT_NORM = 5.0, 100, 1.0
-MINIBATCH = 200
 TargetQueries = Literal["test", "train", "unlabelled", "none"]
 
 
@@ -39,8 +38,9 @@ class AdversarySettings(Settings):
     updates: int = Field(20, ge=1)
     """U: updates of the classifier in a step."""
     minibatch: int | None = Field(None, ge=1)
-    """paper: embeddings of each group (queries and documents of both domains) in an update. None: 200. In mode official
-    an update reads queue_length / updates batches, whatever their size."""
+    """paper: embeddings of each group (queries and documents of both domains) in an update. None: those of the queue
+    shared out to the updates, so that a step reads all of it (eq. 6), and a batch at least. In mode official an update
+    reads queue_length / updates batches, whatever their size."""
     learning_rate: float = Field(5e-6, gt=0)
     """Of the classifier."""
     optimizer: Literal["adamw", "lamb"] = "lamb"

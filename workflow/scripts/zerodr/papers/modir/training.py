@@ -162,6 +162,7 @@ class Adapting(Addition):
             prepared.schedule,
             self.params.schedule.first_step,
             training.accumulation,
+            self.params.save_optimizer,
         )
         keys = TargetKeys.of(self.params)
         if keys is not None and keys.continue_classifier:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -166,6 +167,10 @@ def _fill(vectors: np.ndarray, fuser: Fuser, window: Window, start: int) -> None
 class LatencySettings(FusedQuerySettings):
     """Params of rule measure_latency."""
 
+    shards: dict[str, int]
+    """Memories in their order, with the number of their files of vectors."""
+    separate: bool = False
+    """The model has an augmenter of its own; else it is its own."""
     lexical: SearchSettings
     """BM25 over the same collection."""
     queries: int = Field(32, ge=1)
@@ -177,7 +182,7 @@ class LatencySettings(FusedQuerySettings):
 
 
 def measure_latency(stage: Stage) -> None:
-    """Read inputs `collection`, `model`, `rankings`, `memories`, `corpus` (embeddings), `index` (BM25).
+    """Read inputs `collection`, `model`, `rankings`, `memories`, `corpus` and `memory_vectors`, `index` (BM25).
 
     Write output `latency`: medians in milliseconds by component, with the device.
     """
@@ -193,12 +198,28 @@ def measure_latency(stage: Stage) -> None:
     cached.vectors(queries, keys, texts_of)
     search = open_index(stage.path("index"), settings.lexical, stage.threads)
     numbers = range(len(queries))
+    augmenter = load_encoder(augmenter_of(stage.path("model"), settings.separate), settings.precision, side="query")
+    asking = [
+        augmenter.tokenize([q], augmenter.contract.prefix("query"), augmenter.contract.tokens("query")) for q in queries
+    ]
+    asked_vectors = np.concatenate([augmenter.encode_batch([tokens[0]]) for tokens in asking])
+    target, memories = stage.path("collection"), stage.folders("memories")
+    of_file = [memories[name] for name, count in settings.shards.items() for _ in range(count)]
+    found = dict(zip(stage.paths("memory_vectors"), of_file, strict=True))
     times = {
+        "augmenter_query": _each(numbers, lambda n: augmenter.encode_batch([asking[n][0]])),
+        "memory_search": _search(found, asked_vectors, settings, stage.threads) / len(queries),
         "query_without_documents": _each(numbers, lambda n: plain.vectors([queries[n]], [[]], texts_of)),
         "query": _each(numbers, lambda n: plain.vectors([queries[n]], [keys[n]], texts_of)),
         "query_with_cached_documents": _each(numbers, lambda n: cached.vectors([queries[n]], [keys[n]], texts_of)),
         "bm25": _each(numbers, lambda n: search([queries[n]], settings.depth)),
-        "search": _search(stage, cached.vectors(queries, keys, texts_of), settings) / len(queries),
+        "search": _search(
+            dict.fromkeys(stage.paths("corpus"), target),
+            cached.vectors(queries, keys, texts_of),
+            settings,
+            stage.threads,
+        )
+        / len(queries),
         "document": _passages(stage, settings),
     }
     facts = {"device": next(model.parameters()).device.type, "threads": stage.threads, "queries": len(queries) - WARM}
@@ -225,14 +246,14 @@ def _milliseconds(work: Callable[[], Any]) -> float:
     return 1e3 * (time.perf_counter() - started)
 
 
-def _search(stage: Stage, vectors: np.ndarray, settings: LatencySettings) -> float:
-    """Milliseconds of an exact search of the whole collection for all queries together."""
-    ids, start, total = corpus_ids(stage.path("collection")), 0, 0.0
-    for path in stage.paths("corpus"):
-        corpus = Vectors.open(path)
-        ranks = id_ranks(ids[start : start + corpus.rows])
-        start += corpus.rows
-        search = partial(search_exact, Vectors(vectors), corpus, ranks, settings.depth, None, stage.threads)
+def _search(files: dict[Path, Path], vectors: np.ndarray, settings: LatencySettings, threads: int) -> float:
+    """Milliseconds of an exact search of embeddings for all queries together; `files`: with their collections."""
+    total, starts = 0.0, dict.fromkeys(files.values(), 0)
+    for path, collection in files.items():
+        corpus, start = Vectors.open(path), starts[collection]
+        ranks = id_ranks(corpus_ids(collection)[start : start + corpus.rows])
+        starts[collection] += corpus.rows
+        search = partial(search_exact, Vectors(vectors), corpus, ranks, settings.depth, None, threads)
         list(search())
         total += _milliseconds(lambda run=search: list(run()))  # type: ignore[misc]
     return total

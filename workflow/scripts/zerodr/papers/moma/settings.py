@@ -114,12 +114,16 @@ class AugmenterSettings(Selection):
 class InferenceSettings(Settings):
     """Memories that are plugged in when targets are ranked."""
 
+    later: ClassVar = ("protocol",)
     memories: tuple[str, ...] | None = Field(None, min_length=1)
     """`target`, `source`, or collections. None: those of training, with the target in place of the source."""
     documents: int | None = Field(None, ge=1)
     """K. None: as in training."""
     document_tokens: int | None = Field(None, ge=2)
     """Longest augmentation document. None: as in training."""
+    protocol: str | None = None
+    """Protocol whose lengths the augmenter reads targets and their queries with. None: as in training. Memories of
+    training keep its lengths."""
 
     @model_validator(mode="after")
     def _possible(self) -> InferenceSettings:

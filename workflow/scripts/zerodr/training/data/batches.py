@@ -86,13 +86,21 @@ class Stream:
         negatives: drawn for a query in a step, without repetition where it has enough, else with.
         seed: words that every random choice comes from (the seed and the chain's step at which the stage begins).
         bucket: batches of a window that is sorted by length; 0 leaves batches random.
+        consecutive: rows that follow each other with one query, each with its next negative.
 
     Raises:
         ConfigError: fewer queries than a batch.
     """
 
     def __init__(
-        self, examples: Examples, rows: np.ndarray, batch: int, negatives: int, seed: Sequence[int], bucket: int = 0
+        self,
+        examples: Examples,
+        rows: np.ndarray,
+        batch: int,
+        negatives: int,
+        seed: Sequence[int],
+        bucket: int = 0,
+        consecutive: int = 1,
     ) -> None:
         if batch > len(rows):
             raise ConfigError(
@@ -102,7 +110,8 @@ class Stream:
             )
         self.examples, self.rows, self.batch_queries = examples, rows, batch
         self.negatives, self.seed, self.bucket = negatives, tuple(seed), bucket
-        self.steps_per_epoch = len(rows) // batch
+        self.consecutive = consecutive
+        self.steps_per_epoch = len(rows) * consecutive // batch
         self.lengths = _lengths(examples) if bucket else None
         self._epoch: tuple[int, np.ndarray] = (-1, rows)
 
@@ -111,9 +120,14 @@ class Stream:
         epoch, position = divmod(step, self.steps_per_epoch)
         if self._epoch[0] != epoch:
             self._epoch = (epoch, self._ordered(epoch))
-        rows = self._epoch[1][position * self.batch_queries : (position + 1) * self.batch_queries]
-        generator = np.random.default_rng([DRAW, *self.seed, step])
-        drawn = [self._draw(generator, int(row)) for row in rows]
+        places = np.arange(position * self.batch_queries, (position + 1) * self.batch_queries)
+        rows = self._epoch[1][places // self.consecutive]
+        if self.consecutive > 1:
+            turns = epoch * self.consecutive + places % self.consecutive
+            drawn = [self._next(int(row), int(turn)) for row, turn in zip(rows, turns, strict=True)]
+        else:
+            generator = np.random.default_rng([DRAW, *self.seed, step])
+            drawn = [self._draw(generator, int(row)) for row in rows]
         scores, teacher = self.examples.scores, None
         if scores is not None:
             teacher = np.stack([scores[int(row)][positions] for row, (_, positions) in zip(rows, drawn, strict=True)])
@@ -125,6 +139,13 @@ class Stream:
         if self.lengths is not None:
             order = bucketed(order, self.lengths[self.rows], self.batch_queries, self.bucket, [*self.seed, epoch])
         return self.rows[order]
+
+    def _next(self, row: int, turn: int) -> tuple[np.ndarray, np.ndarray]:
+        """Give a query's first positive and one negative: all in an order of its own, then from the beginning again."""
+        negatives = self.examples.negatives[row]
+        order = np.random.default_rng([DRAW, *self.seed, row]).permutation(len(negatives))
+        at = order[turn % len(order)]
+        return np.array([self.examples.positives[row][0], negatives[at]], np.int64), np.array([0, 1 + at], np.int64)
 
     def _draw(self, generator: np.random.Generator, row: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw documents of a query, the positive first, and their positions among its first positive's scores."""

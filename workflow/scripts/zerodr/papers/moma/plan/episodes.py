@@ -13,6 +13,7 @@ from zerodr.papers.moma.plan.memories import (
     SEARCH,
     augmentation,
     augmentation_files,
+    augmenter_embeddings,
     episode,
     find_episode,
     has_augmenter,
@@ -223,6 +224,11 @@ def _latency_inputs(plan: Plan, wc: Any) -> Files:
         "model": plan.chains.model(link),
         "corpus": shards,
         "index": paths.bm25_index(f"{lexical.backend}-{lexical.fields}", wc.collection),
+        "memory_vectors": [
+            augmenter_embeddings(plan, link, name, shard)
+            for name in augmentation(plan, link, SEARCH, wc.collection, wc.split).memories
+            for shard in plan.shard_names("corpus", name)
+        ],
         **augmentation_files(plan, link, SEARCH, wc.collection, wc.split),
     }
 
@@ -237,6 +243,8 @@ def _latency_params(plan: Plan, wc: Any) -> Params:
         "joins": title_joins(plan, link, added.memories),
         "documents": added.documents,
         "document_limit": added.document_tokens,
+        "shards": {name: len(plan.shard_names("corpus", name)) for name in added.memories},
+        "separate": has_augmenter(plan, link),
         "lexical": plan.method(LEXICAL).settings.model_dump(mode="json") | ranking(plan, named),
     }
 

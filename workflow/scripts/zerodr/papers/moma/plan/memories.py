@@ -82,7 +82,7 @@ def named_augmenter(plan: Plan, link: Link) -> Link | None:
     return None if init is None else plan.chains.parent_of(init, link.scope)
 
 
-def _embeddings(plan: Plan, link: Link, collection: str, content: str) -> str:
+def augmenter_embeddings(plan: Plan, link: Link, collection: str, content: str) -> str:
     """Embeddings by a model's augmenter."""
     link = named_augmenter(plan, link) or link
     if has_augmenter(plan, link):
@@ -191,18 +191,27 @@ def _embed_inputs(plan: Plan, wc: Any) -> Files:
     return {"collection": paths.collection(wc.collection), "model": plan.chains.model(plan.link(wc))}
 
 
-def _embedding(plan: Plan, wc: Any) -> Params:
-    return embedding(plan, wc.model, wc.collection, plan.chains.trained(wc.model).protocol)
+def _embedding(plan: Plan, wc: Any, trained: bool) -> Params:
+    """Params of texts that an augmenter reads: those of training with its own lengths."""
+    protocol = plan.chains.trained(wc.model).protocol
+    return embedding(
+        plan, wc.model, wc.collection, protocol if trained else inference(plan, wc.model).protocol or protocol
+    )
 
 
 @params("embed_memory")
 def _embed_params(plan: Plan, wc: Any) -> Params:
-    return _embedding(plan, wc) | shard_numbers(wc.shard)
+    source, stages = plan.chains.source_of(wc.model), plan.chains.trained(wc.model).chain.values()
+    named = {name for stage in stages if isinstance(stage, MemoryStage) for name in stage.memory.memories}
+    return _embedding(plan, wc, wc.collection in named | {source}) | shard_numbers(wc.shard)
 
 
 @params("embed_memory_queries")
 def _embed_queries_params(plan: Plan, wc: Any) -> Params:
-    return _embedding(plan, wc) | {"split": wc.split}
+    trained = (
+        wc.collection == plan.chains.source_of(wc.model) and wc.split == plan.chains.trained(wc.model).source_split
+    )
+    return _embedding(plan, wc, trained) | {"split": wc.split}
 
 
 @inputs("search_memory")
@@ -210,8 +219,8 @@ def _search_inputs(plan: Plan, wc: Any) -> Files:
     """Embeddings by the augmenter, the queries' collection, the memory."""
     link = plan.link(wc)
     return {
-        "queries": _embeddings(plan, link, wc.collection, f"queries.{wc.split}"),
-        "corpus": _embeddings(plan, link, wc.memory, f"corpus-{wc.shard}"),
+        "queries": augmenter_embeddings(plan, link, wc.collection, f"queries.{wc.split}"),
+        "corpus": augmenter_embeddings(plan, link, wc.memory, f"corpus-{wc.shard}"),
         "collection": paths.collection(wc.collection),
         "memory": paths.collection(wc.memory),
     }
@@ -267,7 +276,7 @@ def _export_inputs(plan: Plan, wc: Any) -> Files:
     link = plan.chains.link(wc.model, wc.scope)
     assert find_episode(plan, link) is not None, f"{link.name} is no episode with memories"
     shards = plan.shard_names("corpus", wc.memory)
-    vectors = [_embeddings(plan, link, wc.memory, shard) for shard in shards]
+    vectors = [augmenter_embeddings(plan, link, wc.memory, shard) for shard in shards]
     return {"collection": paths.collection(wc.memory), "embeddings": vectors, "model": plan.chains.model(link)}
 
 
