@@ -11,7 +11,6 @@ from threading import Lock
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,7 +30,7 @@ from zerodr.retrieval.candidates import Norms, id_ranks
 from zerodr.retrieval.embed import document_texts
 from zerodr.retrieval.exact import search_exact
 from zerodr.retrieval.feedback import AugmentSettings, Retrieved, augment
-from zerodr.retrieval.fuse import FuseSettings, fuse, run_scores
+from zerodr.retrieval.fuse import FuseSettings
 from zerodr.retrieval.vectors import Vectors
 
 THREADS = 2
@@ -225,14 +224,26 @@ class FusedSearcher:
     def search(self, text: str, depth: int, options: dict[str, Any]) -> Ranked:
         """Find the first documents by the sum of both terms."""
         answers = [half.search(text, self._settings.depth, options) for half in self._halves]
-        frames = [
-            pd.DataFrame({"query": "", "document": a.ids, "score": np.array(a.scores, np.float32)}) for a in answers
-        ]
-        weights = self._settings.weights
-        terms = [run_scores(frame, self._settings, weight) for frame, weight in zip(frames, weights, strict=True)]
-        fused = fuse(terms[0], terms[1], pd.Series([""]), depth)
+        total: dict[str, float] = {}
+        for answer, weight in zip(answers, self._settings.weights, strict=True):
+            for name, term in zip(answer.ids, self._terms(answer.scores, weight).tolist(), strict=False):
+                total[name] = total.get(name, 0.0) + term
+        # Of equal scores the greater id comes first; Python compares texts as their UTF-8 bytes compare.
+        ranked = sorted(((float(np.float32(term)), name) for name, term in total.items()), reverse=True)[:depth]
         notice = "; ".join(dict.fromkeys(answer.notice for answer in answers if answer.notice))
-        return Ranked(fused["document"].tolist(), fused["score"].tolist(), sum((a.read for a in answers), []), notice)
+        read = [row for answer in answers for row in answer.read]
+        return Ranked([name for _, name in ranked], [score for score, _ in ranked], read, notice)
+
+    def _terms(self, scores: list[float], weight: float) -> np.ndarray:
+        """Compute one ranking's terms as `run_scores` does, for one query without a frame."""
+        settings = self._settings
+        score = np.array(scores[: settings.entries], np.float32).astype(np.float64)
+        if settings.fusion == "reciprocal_rank":
+            return weight / (settings.rank_constant + np.arange(len(score)) + 1)
+        if not len(score) or score[0] == score[-1]:
+            return np.full(len(score), weight * (settings.fusion != "standard_score"))
+        span = score.std() if settings.fusion == "standard_score" else score[0] - score[-1]
+        return weight * (score - score[-1]) / span
 
 
 class PlainQueries:

@@ -56,6 +56,7 @@ class AdaptRequest:
         proxies: hold known items out although there are judgements.
         start: a bi-encoder in place of all-MiniLM-L6-v2: a folder, a hub name or a package.
         config: further settings.
+        root: the checkout, where the command was given outside of it; in front of paths that the user sees.
     """
 
     folder: str
@@ -65,6 +66,7 @@ class AdaptRequest:
     proxies: bool = False
     start: str = USUAL
     config: Values = field(default_factory=dict)
+    root: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,8 @@ def adapt(request: AdaptRequest, plan_of: Callable[[Values], Plan], report: Repo
     values, name = prepare(request, plan_of)
     plan = plan_of(values)
     target = paths.adapted_page(name)
-    remembered = STATE / "adapt" / f"{object_digest([name, asdict(request)])[:16]}.candidates.json"
+    wish = {key: value for key, value in asdict(request).items() if key != "root"}
+    remembered = STATE / "adapt" / f"{object_digest([name, wish])[:16]}.candidates.json"
     before = json.loads(remembered.read_text(encoding="utf-8")) if remembered.exists() else None
     choice = choose(request, plan, target, values, name, before)
     write_json(remembered, choice.candidates)
@@ -113,7 +116,7 @@ def adapt(request: AdaptRequest, plan_of: Callable[[Values], Plan], report: Repo
         report(line)
     status = run(["snakemake", target, "--profile", request.profile], values, report)
     if status == 0:
-        for line in results(name):
+        for line in results(name, request.root):
             report(line)
     return status
 
@@ -333,16 +336,18 @@ def run(command: Sequence[str], values: Values, report: Report) -> int:
             return 128 + signal.SIGINT
 
 
-def results(name: str) -> list[str]:
+def results(name: str, root: str = "") -> list[str]:
     """Report the answer of a finished run, and where everything is; offer the pairs to judge."""
+    at = Path(root)
     home = Path(paths.adapted_answer(name)).parent
     answer = json.loads((home / "answer.json").read_text(encoding="utf-8"))
     lines = ["", answer["advice"], *answer["sentences"], ""]
-    lines.append(f"page        {paths.adapted_page(name)}")
-    lines.append(f"model       {Path(paths.adapted_model(name)).parent} (card: README.md)")
+    lines.append(f"page        {at / paths.adapted_page(name)}")
+    lines.append(f"model       {at / Path(paths.adapted_model(name)).parent} (card: README.md)")
     if (home / TO_JUDGE).exists():
         from zerodr.evaluation.grades import offer
 
-        offer(home / TO_JUDGE, Path("results/adapted", name, TO_JUDGE))
-        lines.append(f"to judge    results/adapted/{name}/{TO_JUDGE}: fill in the column grade, give the same command")
+        table = Path("results/adapted", name, TO_JUDGE)
+        offer(home / TO_JUDGE, table)
+        lines.append(f"to judge    {at / table}: fill in the column grade, give the same command")
     return lines

@@ -250,6 +250,10 @@ def adapt(
     from zerodr.operations.adapt import adapt as run
 
     enter_installed_root()
+    require_checkout("zerodr adapt")
+    outside = "" if CALLED_IN[0].is_relative_to(Path.cwd()) else str(Path.cwd())
+    if outside:
+        logging.getLogger("zerodr").info("runs in %s, and writes below its results/", outside)
     chosen = profile or f"config/profiles/{'local' if gpus_here() else 'mini'}"
     if name is not None and len(folders) > 1:
         raise ConfigError(f"--name {name}", f"names one folder, found {len(folders)}", "leave it out")
@@ -262,7 +266,7 @@ def adapt(
     for folder in folders:
         at = Path(os.path.abspath(CALLED_IN[0] / folder.expanduser()))
         path = os.path.relpath(at) if at.is_relative_to(Path.cwd()) else str(at)
-        request = AdaptRequest(path, method, seconds_of(budget), chosen, proxies, model, values)
+        request = AdaptRequest(path, method, seconds_of(budget), chosen, proxies, model, values, outside)
         if status := run(request, plan_with, typer.echo):
             raise typer.Exit(status)
 
