@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shlex
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ import typer
 import yaml
 from tests.dag.conftest import clone
 
+from zerodr.checkout import split_config
 from zerodr.operations.lookup_commands import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,6 +100,15 @@ def documented(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "path/to/scores.tsv").write_text("method\tcollection\tndcg_at_10\nours\tscifact\t0.7\n")
     (notes / "queries.jsonl").write_text('{"_id": "q", "text": "a note?"}\n')
     (notes / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t1\t1\n")
+    with zipfile.ZipFile(folder / "path/to/notes.zip", "w") as archive:
+        for path in sorted(path for path in notes.rglob("*") if path.is_file()):
+            archive.write(path, path.relative_to(notes))
+    environment = {name: value for name, value in os.environ.items() if name != "ZERODR_MY"}
+    for words in commands("python", "-m", "zerodr", "new"):
+        done = subprocess.run(
+            [sys.executable, *words[1:]], cwd=folder, capture_output=True, text=True, check=False, env=environment
+        )
+        assert done.returncode == 0 and "next: snakemake" in done.stdout, f"{words}\n{done.stderr}"
     return folder
 
 
@@ -126,7 +139,7 @@ def test_snakemake_commands_can_be_planned(snakemake, documented, options):
 def test_commands_of_the_library_take_their_arguments(words):
     name, arguments = words[3], words[4:]
     command = typer.main.get_command(app).commands[name]
-    command.make_context(name, list(arguments)).close()
+    command.make_context(name, split_config(arguments)).close()
 
 
 @pytest.mark.parametrize("words", commands("make"), ids=shlex.join)

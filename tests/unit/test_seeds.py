@@ -93,7 +93,7 @@ def test_methods_that_draw_random_numbers(plan):
 
 
 def test_rows_of_the_table_are_repeated_by_seed(root):
-    rows = load_bench(root, {"scale": "lab", "seeds": [13, 14, 15], "methods": ["bm25-flat", "dpr"]}).rows
+    rows = load_bench(root, {"scale": "lab", "seeds": ["13", "14", "15"], "methods": ["bm25-flat", "dpr"]}).rows
     assert rows == ("bm25-flat", "dpr", "dpr-seed14", "dpr-seed15")
     assert load_bench(root, {"methods": ["dpr-seed14+official"]}).methods["dpr-seed14+official"].seed == 14
 

@@ -121,7 +121,7 @@ def _tuples(values: dict[str, Any]) -> dict[str, Any]:
             int(word) if word.strip().isascii() and word.strip().isdigit() else word for word in words
         )
     if isinstance(values.get("seeds"), list | tuple):  # the first one is there anyway
-        values["seeds"] = tuple(seed for seed in values["seeds"] if seed != values.get("seed", SEED))
+        values["seeds"] = tuple(seed for seed in values["seeds"] if str(seed) != str(values.get("seed", SEED)))
     values = {
         k: tuple(word.strip() for word in v.split(",")) if k in lists and isinstance(v, str) else v
         for k, v in values.items()
