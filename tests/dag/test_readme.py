@@ -166,4 +166,4 @@ def test_examples_of_every_kind_are_found():
     assert len(commands("snakemake")) >= 40
     assert len(commands("python", "-m", "zerodr")) >= 10
     assert ["make", "mini"] in commands("make")
-    assert {title for title, _ in recipe_blocks()} >= {"", "config/methods/my-dpr.yaml", "config/methods/my-model.yaml"}
+    assert {title for title, _ in recipe_blocks()} >= {"", "config/my/my-dpr.yaml", "config/my/my-model.yaml"}

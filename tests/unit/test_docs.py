@@ -29,7 +29,7 @@ from zerodr.errors import ModelError
 from zerodr.training.objectives.ranking import ScoreLoss
 
 WRITTEN = {
-    "config/methods/my-dpr.yaml",
+    "config/my/my-dpr.yaml",
     "tests/unit/test_grades.py",
     "config/revisions.yaml",
 }  # by the reader of an example, or by a run

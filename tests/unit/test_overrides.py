@@ -113,8 +113,10 @@ def test_own_collections_and_settings_are_read_and_the_rest_is_refused(project):
     write(project, "config.yaml", "methods: [bm25-flat]\nset: [bm25-flat.k1=1.5]\n")
     bench = load_bench(project, read_config(project / "config"))
     assert bench.collections["notes"].label == "Notes" and bench.rows == ("bm25-flat", "bm25-flat+k1-1.5")
+    write(project, "claims.yaml", "items: {mine: {kind: claim, title: x, methods: [ance], baseline: dpr}}\n")
+    assert load_bench(project, {}).papers["lab"].items["mine"].methods == ("ance",)
     write(project, "other.yaml", "label: what\n")
-    with pytest.raises(ConfigError, match="other.yaml: is neither a recipe nor a list of collections"):
+    with pytest.raises(ConfigError, match="other.yaml: is no recipe, no list of collections or items"):
         load_bench(project, {})
 
 

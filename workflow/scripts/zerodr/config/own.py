@@ -16,7 +16,12 @@ from zerodr.config.files import read_yaml, yaml_files
 from zerodr.errors import ConfigError
 
 SETTINGS = "config.yaml"
-KINDS = {"collections": "collections", "kind": "recipe", "like": "recipe"}  # key of a file -> what the file holds
+KINDS = {
+    "collections": "collections",
+    "kind": "recipe",
+    "like": "recipe",
+    "items": "items",
+}  # key -> kind of file
 
 
 def own_folder(config: Path) -> Path | None:
@@ -27,7 +32,7 @@ def own_folder(config: Path) -> Path | None:
 
 
 def own_files(config: Path, kind: str) -> dict[str, dict[str, Any]]:
-    """Read the user's own files of a kind: `recipe` or `collections`, by path.
+    """Read the user's own files of a kind: `recipe`, `collections` or `items` (of results/lab), by path.
 
     Raises:
         ConfigError: a file is neither, or names two kinds.
@@ -39,8 +44,8 @@ def own_files(config: Path, kind: str) -> dict[str, dict[str, Any]]:
         written = mapping(read_yaml(path), str(path))
         kinds = {KINDS[key] for key in KINDS if key in written}
         if len(kinds) != 1:
-            step = "begin a recipe with `kind:` or `like: <recipe>`, collections with `collections:`"
-            raise ConfigError(path, f"is neither a recipe nor a list of collections, and not {SETTINGS}", step)
+            step = "begin a recipe with `kind:` or `like: <recipe>`, others with `collections:` or `items:`"
+            raise ConfigError(path, f"is no recipe, no list of collections or items, and not {SETTINGS}", step)
         if kinds == {kind}:
             files[str(path)] = written
     return files

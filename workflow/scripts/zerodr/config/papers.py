@@ -9,9 +9,11 @@ from zerodr.config.base import Settings, mapping, validate
 from zerodr.config.files import known, read_yaml
 from zerodr.config.item import Item, TextItem
 from zerodr.config.measures import MeasureName
+from zerodr.config.own import own_files
 from zerodr.errors import ConfigError
 from zerodr.papers import modules
 
+LAB = "lab"  # results/lab: claims of the bench itself
 PAGES = ("all", "published")  # results/<paper>/all.html
 TAKEN = {
     "beir",
@@ -144,12 +146,19 @@ KINDS: dict[str, type[Item]] = {
 
 
 def load_papers(folder: Path) -> dict[str, Paper]:
-    """All papers of a folder with one YAML file each.
+    """All papers of a folder with one YAML file each; the user's own items are among those of LAB.
 
     Raises:
         ConfigError: names file, item, key and the nearest known name.
     """
-    return {path.stem: read_paper(path) for path in sorted(folder.glob("*.yaml"))}
+    papers = {path.stem: read_paper(path) for path in sorted(folder.glob("*.yaml"))}
+    for where, written in own_files(folder.parent, "items").items():
+        lab, items = papers[LAB], mapping(written["items"], f"{where}: items")
+        if taken := lab.items.keys() & items.keys():
+            raise ConfigError(where, f"results/{LAB} has an item {min(taken)} already", "rename it")
+        own = {name: item_of(value, f"{where}: {name}") for name, value in items.items()}
+        papers[LAB] = lab.model_copy(update={"items": lab.items | own})
+    return papers
 
 
 def read_paper(path: Path) -> Paper:
