@@ -8,7 +8,6 @@ import logging
 import os
 import sys
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,16 +19,7 @@ from zerodr.errors import ArtifactError, ConfigError
 if TYPE_CHECKING:
     from zerodr.plan import Plan
 
-SCHEMA, DOCS = Path("config/schema.json"), Path("docs")
 COMPLETES = "_ZERODR_COMPLETE"  # the variable by which a shell asks for words
-
-
-class Shell(StrEnum):
-    """Shells that completion knows."""
-
-    bash = "bash"
-    zsh = "zsh"
-    fish = "fish"
 
 
 app = typer.Typer(
@@ -38,16 +28,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-
-class Kind(StrEnum):
-    """What a user adds."""
-
-    method = "method"
-    loss = "loss"
-    objective = "objective"
-    collection = "collection"
-    measure = "measure"
 
 
 SHOWN: set[str] = set()  # notices about folders, each once
@@ -325,20 +305,6 @@ def doctor(config: Words = None) -> None:
 
 
 @app.command(rich_help_panel="Extend and set up")
-def new(
-    kind: Annotated[Kind, typer.Argument(help="What to add.")],
-    name: Annotated[str, typer.Argument(help="Its name.")],
-    archive: Annotated[Path | None, typer.Option(help="ZIP of a collection, in BEIR's layout.")] = None,
-) -> None:
-    """Write a recipe, loss, objective, collection or measure of yours into config/my, filled in; it plans at once."""
-    from zerodr.operations.scaffold import write_new
-
-    require_checkout("zerodr new")
-    written = write_new(kind.value, name, CALLED_IN[0] / archive if archive else None)
-    typer.echo("\n".join([*(f"wrote {path}" for path in written.files), f"next: {written.next}"]))
-
-
-@app.command(rich_help_panel="Extend and set up")
 def convert(
     source: Annotated[
         Path, typer.Argument(help="Folder of a checkpoint with pytorch_model.bin or Condenser's model.pt.")
@@ -353,17 +319,6 @@ def convert(
 
     facts = convert_checkpoint(source, target, skip_layer)
     typer.echo("\n".join(f"{name}: {value}" for name, value in facts.items()))
-
-
-@app.command(rich_help_panel="Extend and set up")
-def completion(
-    shell: Annotated[Shell, typer.Argument(help="Shell that reads the script.")] = Shell.bash,
-) -> None:
-    """Print a script that completes commands and options. For bash: source <(zerodr completion bash)"""
-    from typer.completion import get_completion_script
-
-    words = {"prog_name": "zerodr", "complete_var": COMPLETES, "shell": shell.value}
-    typer.echo(get_completion_script(**words))
 
 
 @app.command(rich_help_panel="Look at results")
@@ -386,40 +341,6 @@ def report(
 
     page = write_report(plan_of(config or []), CALLED_IN[0] / output if output else REPORT)
     typer.echo(f"open {page}")
-
-
-@app.command(rich_help_panel="Extend and set up")
-def schema(write: Annotated[bool, typer.Option("--write", help=f"Write it to {SCHEMA}.")] = False) -> None:
-    """Print the JSON schema of config/config.yaml."""
-    from zerodr.config.load import config_schema
-
-    if write:
-        SCHEMA.write_text(config_schema(), encoding="utf-8")
-    else:
-        typer.echo(config_schema(), nl=False)
-
-
-@app.command(rich_help_panel="Look at methods")
-def settings(
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the Markdown itself.")] = False,
-    write: Annotated[
-        bool, typer.Option("--write", help=f"Write it to {DOCS}/settings.md and {DOCS}/settings/.")
-    ] = False,
-) -> None:
-    """Print the reference of all settings: key, value, default, meaning."""
-    from zerodr.operations.reference import render, render_pages
-
-    if write:
-        (DOCS / "settings").mkdir(exist_ok=True)
-        for name, text in render_pages().items():
-            (DOCS / name).write_text(text, encoding="utf-8")
-    elif markdown:
-        typer.echo(render(), nl=False)
-    else:
-        from rich.console import Console
-        from rich.markdown import Markdown
-
-        Console().print(Markdown(render()))
 
 
 def _require(artifacts: list[str]) -> list[str]:

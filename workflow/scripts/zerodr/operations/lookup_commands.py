@@ -9,7 +9,8 @@ import typer
 
 from zerodr.checkout import from_root, require_checkout
 from zerodr.errors import ArtifactError
-from zerodr.operations.cli import CALLED_IN, app
+from zerodr.operations.cli import CALLED_IN
+from zerodr.operations.setup_commands import app
 
 if TYPE_CHECKING:
     from zerodr.lookup.desk import Desk
