@@ -39,8 +39,8 @@ from zerodr.artifacts.guard import repeat_errors, spare_tracebacks
 from zerodr.checkout import provide_caches
 from zerodr.config.words import parse_texts
 from zerodr.errors import ZerodrError
-from zerodr.operations.copies import settle_times
-from zerodr.operations.loading import default_scale, enter_rehearsal, finish_run, load_plan, take_screen
+from zerodr.operations import loading
+from zerodr.operations.loading import default_scale, finish_run, load_plan, take_screen
 from zerodr.plan import paths
 from zerodr.plan.collections import section_files as list_files
 from zerodr.plan.declaration import complete_rules
@@ -50,18 +50,21 @@ from zerodr.plan.targets import nearest_target, other_names
 
 provide_caches()
 if workflow.is_main_process:
-    enter_rehearsal(CHECKOUT, config)
+    loading.enter_rehearsal(CHECKOUT, config)
 SCREEN = take_screen(workflow.output_settings, workflow.is_main_process)
 CEILINGS = {}  # filled in before the first job is submitted
 STARTED = []
 config.setdefault("scale", default_scale(workflow.resource_settings.default_resources))
 try:
+    loading.require_scheduler(workflow)
     config |= parse_texts(workflow.config_settings.config_args or ())
     PLAN = load_plan(CHECKOUT, config, workflow.is_main_process, CEILINGS)
 except ZerodrError as error:
     raise WorkflowError(str(error)) from None
 
 if workflow.is_main_process:
+    from zerodr.operations.copies import settle_times
+
     settle_times()
 PATTERNS = Patterns(PLAN)
 spare_tracebacks(lambda target: nearest_target(target, PLAN))

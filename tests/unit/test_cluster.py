@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from subprocess import CompletedProcess
 from types import SimpleNamespace
 
 import pytest
 
+from zerodr.config.load import load_bench
 from zerodr.errors import MachineError
 from zerodr.operations.slurm import cluster
 from zerodr.operations.slurm.cluster import (
@@ -19,6 +19,7 @@ from zerodr.operations.slurm.cluster import (
     request_of,
     submitting,
 )
+from zerodr.plan import Plan
 from zerodr.plan.resources import Ceiling, need
 from zerodr.plan.rules import RULES
 
@@ -198,10 +199,11 @@ def test_later_attempts_are_held_to_what_nodes_and_partitions_have(monkeypatch):
     assert cluster.ceilings([]) == {}
 
 
-def test_the_profile_names_every_rule_that_asks_for_a_gpu(root):
-    text = (root / "config/profiles/slurm/config.yaml").read_text()
-    named = re.findall(r"^#   (\w+): \{slurm_partition: gpu", text, re.M)
-    assert set(named) == {rule for rule in RULES if need(rule).gpu}
+def test_a_partition_of_gpus_takes_the_jobs_that_ask_for_one(root):
+    for config in ({"gpus": 1, "gpu_partition": "fast"}, {"gpus": 0, "gpu_partition": "fast"}, {"gpus": 1}):
+        machines = Plan(load_bench(root, config)).machines
+        placed = {rule for rule in RULES if machines.resources(rule).get("slurm_partition") == "fast"}
+        assert placed == {rule for rule in RULES if need(rule).gpu and len(config) == 2 and config["gpus"]}
 
 
 def test_a_plan_is_checked_for_its_own_rules(monkeypatch):

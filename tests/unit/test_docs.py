@@ -29,7 +29,6 @@ from zerodr.errors import ModelError
 from zerodr.training.objectives.ranking import ScoreLoss
 
 WRITTEN = {
-    "config/my/my-dpr.yaml",
     "tests/unit/test_grades.py",
     "config/revisions.yaml",
 }  # by the reader of an example, or by a run
@@ -75,7 +74,8 @@ def test_the_pages_build_strictly(root, tmp_path):
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (tmp_path / "site/papers/modir/index.html").exists()
+    assert (tmp_path / "site/papers/modir.html").exists()
+    assert "unpkg.com" not in (tmp_path / "site/index.html").read_text(), "search from file:// needs no network"
     assert not list((tmp_path / "site").rglob("*.py"))
 
 
@@ -90,14 +90,15 @@ def test_links_to_files_lead_somewhere(root, pages):
             if not target.startswith("https://"):
                 assert ((root / name).parent / target).exists(), f"{name}: {target}"
         for target in re.findall(r"`((?:benchmarks|docs|config|envs|tests)/[\w/.-]+\.\w+)`", text):
-            assert (root / target).exists() or target in WRITTEN, f"{name}: {target}"
+            assert (root / target).exists() or target in WRITTEN or "config/my/" in target, f"{name}: {target}"
 
 
 def test_variants_that_are_named_exist(methods, pages):
     recipes = {name for name in methods if not {"+", "@"} & set(name)}
     for name, text in pages.items():
-        for recipe, variant in re.findall(r"(?<![\w/-])([a-z0-9-]+)\+([a-z0-9.-]*[a-z0-9])", text):
-            assert recipe not in recipes or f"{recipe}+{variant}" in methods, f"{name}: {recipe}+{variant}"
+        for recipe, variant in re.findall(r"(?<![\w/-])([a-z0-9-]+)\+([a-z0-9._-]*[a-z0-9])", text):
+            by_word = "." in variant and "_" in variant  # of `set`
+            assert recipe not in recipes or by_word or f"{recipe}+{variant}" in methods, f"{name}: {recipe}+{variant}"
 
 
 @pytest.mark.parametrize("paper", RECIPES)
@@ -180,7 +181,7 @@ def with_hinge(root, pages, tmp_path_factory) -> Path:
     (library / "zerodr/losses/hinge.py").write_text(loss)
     settings = library / "zerodr/config/training.py"
     text = settings.read_text()
-    places = [('"kl"]', '"kl", "hinge"]'), ("LOSSES = {\n", f"LOSSES = {{\n{line}")]
+    places = [("LOSSES = {\n", f"LOSSES = {{\n{line}")]
     places.append(("    @property\n    def compares", f"{field}\n    @property\n    def compares"))
     for old, new in places:
         before, found, after = text.rpartition(old)

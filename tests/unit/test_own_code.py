@@ -12,9 +12,9 @@ import pytest
 import torch
 from tests.unit.config_helpers import copy_config
 
+from zerodr.config.custom import code_digest
 from zerodr.config.load import load_bench
 from zerodr.config.measures import label_of
-from zerodr.config.own import code_digest
 from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import CollectionError, ConfigError
 from zerodr.evaluation.judged import judge

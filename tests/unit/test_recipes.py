@@ -206,7 +206,11 @@ def test_chains_that_cannot_be_unfolded(chain, told):
             "name: margin_mse",
             r"key 'settings.chain.ep0': objectives margin_mse and kl need `teacher`, and only they use one: corr",
         ),
-        ("name: pairwise_nll", "name: infonce", "'settings.chain.ep0.objective.name': input.*: did you mean info_nce"),
+        (
+            "name: pairwise_nll",
+            "name: infonce",
+            "objective.name': 'infonce' is no loss, did you mean info_nce",
+        ),
         ("pairwise_nll}", "pairwise_nll, kappa: 1}", "unknown key 'settings.chain.ep0.objective.kappa'"),
         ("1.0e-3", "few", r"key 'settings.chain.ep0.training.learning_rate': input should .*, found 'few'"),
         ("objective: {name: pairwise_nll}", "kind: finetune", "key 'settings.chain.ep0.objective' is missing: add it"),
@@ -230,7 +234,7 @@ def test_mistakes_in_recipes(recipes, old, new, told):
         ("pairwise_nll, teacher_temperature: 2", "not for pairwise_nll, which reads negatives_per_query:"),
         ("kl, in_batch: false", "in_batch is not for kl"),
         ("kl, student_temperature: 2", "unknown key 'settings.chain.ep0.objective.student_temperature'"),
-        ("adist", r"key 'settings.chain.ep0.objective.name': input should be .*, found 'adist'"),
+        ("adist", r"key 'settings.chain.ep0.objective.name': 'adist' is no loss"),
     ],
 )
 def test_options_that_a_loss_does_not_read_are_refused(recipes, objective, told):

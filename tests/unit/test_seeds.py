@@ -116,7 +116,7 @@ def test_a_claim_reads_every_seed_once(plan):
     assert files == [paths.per_query(name, "scifact", "standard") for name in ["all-minilm-l6-v2", *names]]
 
 
-def test_a_claim_compares_no_method_with_a_seed_of_its_own(plan):
+def test_a_claim_compares_no_method_with_a_seed_of_its_custom(plan):
     item = item_of(CLAIM | {"title": "x", "methods": ["dpr-seed14"], "baseline": "dpr"}, "x")
     with pytest.raises(ConfigError, match="method dpr-seed14: has a seed of its own, 14; pages over several seeds"):
         read_item(plan, item, ["scifact"])

@@ -32,7 +32,7 @@ def planned(output, **changed):
 
 
 def graph(*jobs, running=()):
-    return SimpleNamespace(dag=SimpleNamespace(jobs=list(jobs), needrun_jobs=lambda: list(running)))
+    return SimpleNamespace(dag=SimpleNamespace(jobs=list(jobs), needrun_jobs=lambda exclude_finished: list(running)))
 
 
 @pytest.fixture

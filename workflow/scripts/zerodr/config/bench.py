@@ -70,9 +70,9 @@ class Bench:
         if self.config.methods is not None:
             return ""
         changed = {variant: name for name, variants in self.overridden.items() for variant in variants}
-        own = {name: family for first, family in self.scale.families.items() for name in self.by_seed(first)}
-        own |= {name: own.get(first, "") for row, first in changed.items() for name in self.by_seed(row)}
-        return own.get(row, "")
+        families = {name: family for first, family in self.scale.families.items() for name in self.by_seed(first)}
+        families |= {name: families.get(first, "") for row, first in changed.items() for name in self.by_seed(row)}
+        return families.get(row, "")
 
     @property
     def wanted(self) -> list[Collection]:

@@ -28,7 +28,7 @@ def seeds_in(names: Iterable[str]) -> list[int]:
     >>> seeds_in(["dpr", "dpr-seed14@ep0", "dpr-seed15", "my-seed"])
     [14, 15]
     """
-    return [int(found[1]) for name in names if (found := re.search(r"-seed([0-9]+)(?:[+@]|$)", name))]
+    return [int(match[1]) for name in names if (match := re.search(r"-seed([0-9]+)(?:[+@]|$)", name))]
 
 
 def with_seeds(recipes: Mapping[str, Any], seeds: tuple[int, ...]) -> dict[str, Any]:

@@ -69,10 +69,12 @@ class Layers:
         self.label = written.get("label")
         self.base = [*self._under("recipe", recipe, where), *self._of_scale(written.get("scales"), "", where)]
         for change in written.get("changes", ()):  # of `like: <recipe>`
-            own = {key: value for key, value in change.items() if key not in ("name", "scales") and value is not None}
+            change_values = {
+                key: value for key, value in change.items() if key not in ("name", "scales") and value is not None
+            }
             self.base = [Layer(f"{change['name']}: {layer.name}", layer.value) for layer in self.base]
-            own |= {"label": self.label}
-            self.base += [*self._under("recipe", own, where), *self._of_scale(change["scales"], "", where)]
+            change_values |= {"label": self.label}
+            self.base += [*self._under("recipe", change_values, where), *self._of_scale(change["scales"], "", where)]
         self.variants = mapping(written.get("variants"), f"{where}: variants")
 
     def of_variant(self, name: str) -> list[Layer]:

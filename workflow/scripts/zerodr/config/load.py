@@ -10,11 +10,11 @@ from zerodr.config.base import Model, describe, mapping, validate
 from zerodr.config.bench import Bench
 from zerodr.config.checks import check_bench
 from zerodr.config.counterparts import seeds_in, with_seeds, with_start
+from zerodr.config.custom import custom_settings
 from zerodr.config.files import known, read_yaml
 from zerodr.config.layers import Start, overlay
 from zerodr.config.mirrors import shared_mirrors
 from zerodr.config.overrides import add_overrides
-from zerodr.config.own import own_settings
 from zerodr.config.papers import load_papers
 from zerodr.config.pins import LOCK, read_lock, with_revisions
 from zerodr.config.recipes import load_methods, read_files
@@ -109,7 +109,7 @@ def mirrors_of(root: Path) -> list[Path]:
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Read `config.yaml` of the folder, and the user's own over it. Snakemake overlooks a key that occurs twice."""
-    return overlay(mapping(read_yaml(folder / "config.yaml"), "config/config.yaml"), own_settings(folder))
+    return overlay(mapping(read_yaml(folder / "config.yaml"), "config/config.yaml"), custom_settings(folder))
 
 
 def _tuples(values: dict[str, Any]) -> dict[str, Any]:

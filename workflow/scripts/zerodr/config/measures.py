@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator
 
-from zerodr.config.own import defined
+from zerodr.config.custom import defined
 from zerodr.errors import nearest
 
 
@@ -50,7 +50,7 @@ CUT = {
     **{"recip_rank_cut": ("MRR", "metrics:reciprocal_rank"), "hole_pair": ("Hole (pairs)", "metrics:hole_pair")},
 }
 """Measures that need no line: with any cutoff after `_`."""
-OWN = "measures.py"
+CUSTOM = "measures.py"
 """Functions of a judged run and a cutoff in the user's own folder: `best_grade_10` calls `best_grade(run, 10)`."""
 FIRST = tuple(MEASURES)
 """Measures of every evaluation. Those added below are settings of evaluations: adding one evaluates again, no more."""
@@ -75,8 +75,8 @@ def measure_of(name: str) -> Measure:
         if stem in CUT:
             label, function = CUT[stem]
             return Measure(f"{label}@{cut}", function, int(cut))
-        if defined(OWN).get(stem) == "function":
-            return Measure(f"{stem}@{cut}", f"{OWN}:{stem}", int(cut))
+        if defined(CUSTOM).get(stem) == "function":
+            return Measure(f"{stem}@{cut}", f"{CUSTOM}:{stem}", int(cut))
     raise ValueError(f"{name!r} is no measure, {nearest(name, [*MEASURES, *(f'{stem}_20' for stem in CUT)])}")
 
 
@@ -85,9 +85,9 @@ def added(chosen: Iterable[str] = ()) -> list[str]:
     return [name for name in dict.fromkeys([*MEASURES, *chosen]) if name not in FIRST]
 
 
-def is_own(name: str) -> bool:
+def is_custom(name: str) -> bool:
     """Whether a measure is a function of the user's own file."""
-    return measure_of(name).function.startswith(f"{OWN}:")
+    return measure_of(name).function.startswith(f"{CUSTOM}:")
 
 
 def label_of(name: str) -> str:

@@ -14,9 +14,9 @@ import yaml
 
 from zerodr.config.base import Settings
 from zerodr.config.counterparts import drawing, seeded
+from zerodr.config.custom import recipe_file
 from zerodr.config.layers import Layers, Start, add_remarks, merge, overlay
 from zerodr.config.methods import Method, TrainedMethod
-from zerodr.config.own import place_of
 from zerodr.config.recipes import read_recipe, with_stages
 from zerodr.errors import ConfigError, nearest
 
@@ -105,14 +105,14 @@ def add_overrides(
     changes: dict[str, list[Override]] = {}
     for override in parse_overrides(words, methods):
         changes.setdefault(override.method, []).append(override)
-    names, made, drawn = dict(recipes), dict(methods), drawing(recipes)
+    names, every, drawn = dict(recipes), dict(methods), drawing(recipes)
     added: dict[str, tuple[str, ...]] = {}
     for method, overrides in changes.items():
         others = [seeded(method, seed) for seed in seeds] if method in drawn else []
         for name in (method, *others):
             recipe, _, variant = name.partition("+")
-            place = Path(place_of(recipe, config))
-            stages = _written_stages(place, names[recipe], variant, scale, scales, starts)
+            file = Path(recipe_file(recipe, config))
+            stages = _written_stages(file, names[recipe], variant, scale, scales, starts)
             listed = names[recipe].get("variants") or {}
             new = {
                 key: {"over": [variant] if variant else [], "label": f"{methods[name].label} ({label})"}
@@ -122,18 +122,22 @@ def add_overrides(
             if taken := new.keys() & listed.keys():
                 raise ConfigError(f"set {overrides[0].word}", f"{recipe}+{min(taken)} exists already", "name that one")
             names[recipe] = names[recipe] | {"variants": listed | new}
-            read = read_recipe(place, names[recipe], scale, scales, starts)
-            made |= with_stages({full: read[full] for key in new if (full := f"{recipe}+{key}")})
+            read = read_recipe(file, names[recipe], scale, scales, starts)
+            every |= with_stages({full: read[full] for key in new if (full := f"{recipe}+{key}")})
             if name == method:
                 added[name] = tuple(f"{recipe}+{key}" for key in new)
-    return names, made | add_remarks({k: v for k, v in made.items() if k not in methods}, starts, made), added
+    return (
+        names,
+        every | add_remarks({k: v for k, v in every.items() if k not in methods}, starts, every),
+        added,
+    )
 
 
 def _written_stages(
-    place: Path, written: dict[str, Any], variant: str, scale: str, scales: set[str], starts: Mapping[str, Start]
+    file: Path, written: dict[str, Any], variant: str, scale: str, scales: set[str], starts: Mapping[str, Start]
 ) -> list[str]:
     """Name the stages of a chain as the file writes them: one with `repeat` once."""
-    layers = Layers(str(place), written, scale, scales, starts)
+    layers = Layers(str(file), written, scale, scales, starts)
     merged = merge([*layers.base, *(layers.of_variant(variant) if variant else ())])
     return [name for name, stage in (merged["settings"].get("chain") or {}).items() if stage is not None]
 
@@ -142,10 +146,10 @@ def _variants(
     method: Method, overrides: list[Override], stages: list[str]
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Give name, label and settings of each combination."""
-    places = [_places(method, override, stages) for override in overrides]
+    paths_of = [_setting_paths(method, override, stages) for override in overrides]
     for chosen in product(*(override.values for override in overrides)):
         settings: dict[str, Any] = {}
-        for paths, (_, value) in zip(places, chosen, strict=True):
+        for paths, (_, value) in zip(paths_of, chosen, strict=True):
             for path in paths:
                 settings = overlay(settings, _nested(path, value))
         pairs = [(override.key, text) for override, (text, _) in zip(overrides, chosen, strict=True)]
@@ -155,7 +159,7 @@ def _variants(
         yield name, ", ".join(f"{key} {text}" for key, text in pairs), settings
 
 
-def _places(method: Method, override: Override, stages: list[str]) -> list[tuple[str, ...]]:
+def _setting_paths(method: Method, override: Override, stages: list[str]) -> list[tuple[str, ...]]:
     """Find a setting: of the method, of a named stage, or of all stages that have it.
 
     Raises:

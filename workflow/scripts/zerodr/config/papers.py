@@ -6,10 +6,10 @@ from typing import Any
 from pydantic import Field
 
 from zerodr.config.base import Settings, mapping, validate
+from zerodr.config.custom import custom_files
 from zerodr.config.files import known, read_yaml
 from zerodr.config.item import Item, TextItem
 from zerodr.config.measures import MeasureName
-from zerodr.config.own import own_files
 from zerodr.errors import ConfigError
 from zerodr.papers import modules
 
@@ -152,7 +152,7 @@ def load_papers(folder: Path) -> dict[str, Paper]:
         ConfigError: names file, item, key and the nearest known name.
     """
     papers = {path.stem: read_paper(path) for path in sorted(folder.glob("*.yaml"))}
-    for where, written in own_files(folder.parent, "items").items():
+    for where, written in custom_files(folder.parent, "items").items():
         lab, items = papers[LAB], mapping(written["items"], f"{where}: items")
         if taken := lab.items.keys() & items.keys():
             raise ConfigError(where, f"results/{LAB} has an item {min(taken)} already", "rename it")

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from zerodr.config.base import Settings, canonical_json, mapping, validate
 from zerodr.config.bench import Bench
+from zerodr.config.custom import recipe_file
 from zerodr.config.files import known, read_yaml
 from zerodr.config.layers import Layer, Layers, merge
 from zerodr.config.load import read_starts, read_table
 from zerodr.config.methods import Origins, TrainedMethod
-from zerodr.config.own import place_of
 from zerodr.config.recipes import unfold
 from zerodr.config.settings import Scale
 from zerodr.config.starts import init_of, start_of
@@ -67,7 +67,7 @@ def _marks(name: str, bench: Bench, root: Path) -> dict[str, Any]:
     """Give the keys of a method with a mark in place of each value."""
     recipe, _, variant = name.partition("+")
     folder = root / "config"
-    where = place_of(recipe, folder)
+    where = recipe_file(recipe, folder)
     scales, starts = read_table(folder / "scales.yaml", Scale), read_starts(folder)
     layers = Layers(where, bench.recipes[recipe], bench.config.scale, scales, starts)
     several = [*layers.base, *(layers.of_variant(variant) if variant else ())]
@@ -122,7 +122,7 @@ def render(name: str, bench: Bench, root: Path = Path(".")) -> str:
                 rows.append((f"{'  ' * depth}{key}:",))
         above = path[:-1]
         rows.append((f"{'  ' * len(above)}{path[-1]}:", *value))
-    method, file = bench.methods[name], place_of(name.partition("+")[0], root / "config")
+    method, file = bench.methods[name], recipe_file(name.partition("+")[0], root / "config")
     head = [f"{name} at scale {bench.config.scale} ({file})", f"{method.label}: {method.description}"]
     return "\n".join([*head, *([f"remark: {method.remark}"] if method.remark else []), "", *_aligned(rows)])
 

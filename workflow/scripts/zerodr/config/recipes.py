@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from zerodr.config.base import mapping, validate
+from zerodr.config.custom import custom_files, recipe_file
 from zerodr.config.files import known, read_yaml, yaml_files
 from zerodr.config.layers import Layers, Start, add_remarks, merge, overlay
 from zerodr.config.methods import Like, Method, TrainedMethod
-from zerodr.config.own import own_files, place_of
 from zerodr.config.starts import init_of
 from zerodr.config.trained import ENCODERS, STAGE_KINDS
 from zerodr.errors import ConfigError, nearest
@@ -42,7 +42,7 @@ def load_methods(
     """
     methods: dict[str, Method] = {}
     for recipe, written in (read_files(folder) if recipes is None else recipes).items():
-        path = Path(place_of(recipe, folder.parent))
+        path = Path(recipe_file(recipe, folder.parent))
         at_scales = {s: read_recipe(path, written, s, scales, starts or {}) for s in sorted(scales)}
         methods |= with_stages(at_scales[scale])
     return add_remarks(methods, starts or {})
@@ -66,30 +66,30 @@ def read_files(folder: Path) -> dict[str, dict[str, Any]]:
     """
     shipped = yaml_files(folder, "config/methods", "recipe")
     files = {f"config/methods/{path.name}": mapping(read_yaml(path), f"config/methods/{path.name}") for path in shipped}
-    recipes, places = dict[str, dict[str, Any]](), dict[str, str]()
-    for where, written in {**files, **own_files(folder.parent, "recipe")}.items():
+    recipes, sources = dict[str, dict[str, Any]](), dict[str, str]()
+    for where, written in {**files, **custom_files(folder.parent, "recipe")}.items():
         name = Path(where).stem
         if {"+", "@"} & set(name):
             problem = "+ is for variants and @ for stages: a recipe has none of them in its name"
             raise ConfigError(where, problem, "rename it")
         if name in recipes:
-            raise ConfigError(where, f"{places[name]} is a recipe of that name, too", "rename it")
-        recipes[name], places[name] = written, where
-    return {name: _inherited(name, recipes, places) for name in recipes}
+            raise ConfigError(where, f"{sources[name]} is a recipe of that name, too", "rename it")
+        recipes[name], sources[name] = written, where
+    return {name: _inherited(name, recipes, sources) for name in recipes}
 
 
 def _inherited(
-    name: str, recipes: Mapping[str, dict[str, Any]], places: Mapping[str, str], seen: tuple[str, ...] = ()
+    name: str, recipes: Mapping[str, dict[str, Any]], sources: Mapping[str, str], seen: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """Give what a recipe holds: of `like: dpr` all of dpr but its variants, and `changes`, layers over it."""
-    written, where = recipes[name], places[name]
+    written, where = recipes[name], sources[name]
     if "like" not in written:
         return written
     like = validate(Like, written, where)
     known(f"{where}: like: recipe", like.like, recipes)
     if like.like in (*seen, name):
         raise ConfigError(where, f"is like {like.like}, which is like it", "name a recipe with a `kind`")
-    base = _inherited(like.like, recipes, places, (*seen, name))
+    base = _inherited(like.like, recipes, sources, (*seen, name))
     about = like.model_dump(exclude_unset=True, include={"description", "read_under", "seed", "variants"})
     change: dict[str, Any] = {"name": like.like, "remark": like.remark, "start": like.start}
     change |= {"settings": like.settings, "scales": like.scales}

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings, mapping, validate
+from zerodr.config.custom import custom_files
 from zerodr.config.files import known, read_yaml, yaml_files
-from zerodr.config.own import own_files
 from zerodr.errors import ConfigError
 
 NAME = r"^[a-z0-9][a-z0-9.@_-]*$"
@@ -240,7 +240,7 @@ def read_registry(folder: Path) -> dict[str, Collection]:
     files: dict[str, str] = {}
     paths = yaml_files(folder, "config/collections", "family of collections")
     written = {f"config/collections/{path.name}": mapping(read_yaml(path), str(path)) for path in paths}
-    for where, blocks in {**written, **own_files(folder.parent, "collections")}.items():
+    for where, blocks in {**written, **custom_files(folder.parent, "collections")}.items():
         family = read_family(blocks, where)
         for name in family.keys() & rows.keys():
             raise ConfigError(where, f"collection {name!r} is in {files[name]} too", "remove one of them")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import AfterValidator, Field, model_validator
 
 from zerodr.config.base import Settings
-from zerodr.config.own import code_digest, defined
+from zerodr.config.custom import code_digest, defined
 from zerodr.errors import nearest
 
 FILE = "file"
@@ -35,13 +35,13 @@ LOSSES = {
 }
 
 
-OWN = "losses.py"
-OWN_LOSS = Loss(("arguments", "code"))
+CUSTOM = "losses.py"
+CUSTOM_LOSS = Loss(("arguments", "code"))
 
 
 def _known_loss(name: str) -> str:
-    if name not in LOSSES and name not in defined(OWN):
-        raise ValueError(f"{name!r} is no loss, {nearest(name, [*LOSSES, *defined(OWN)])}")
+    if name not in LOSSES and name not in defined(CUSTOM):
+        raise ValueError(f"{name!r} is no loss, {nearest(name, [*LOSSES, *defined(CUSTOM)])}")
     return name
 
 
@@ -219,20 +219,20 @@ class ObjectiveSettings(LossSettings):
     @model_validator(mode="before")
     @classmethod
     def _with_code(cls, value: Any) -> Any:
-        own = isinstance(value, dict) and value.get("name") not in LOSSES and value.get("name") in defined(OWN)
-        return value | {"code": value.get("code") or code_digest(OWN, value["name"])} if own else value
+        custom = isinstance(value, dict) and value.get("name") not in LOSSES and value.get("name") in defined(CUSTOM)
+        return value | {"code": value.get("code") or code_digest(CUSTOM, value["name"])} if custom else value
 
     @property
     def compares(self) -> bool:
         """Whether a query is compared with its own documents alone, so not with those of the batch."""
         if self.name not in LOSSES:
-            return defined(OWN).get(self.name) == "function"
+            return defined(CUSTOM).get(self.name) == "function"
         return self.name != "info_nce" or not self.in_batch
 
     @property
     def options(self) -> set[str]:
         """Keys that the loss reads."""
-        return {"name", "negatives_per_query", *LOSSES.get(self.name, OWN_LOSS).options}
+        return {"name", "negatives_per_query", *LOSSES.get(self.name, CUSTOM_LOSS).options}
 
     def unwritten(self) -> set[str]:
         """Name the options that the loss does not read, but for the first ones."""

@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 import pytrec_eval
 
-from zerodr.config.measures import FIRST, OWN, measure_of
-from zerodr.config.own import load_code
+from zerodr.config.custom import load_code
+from zerodr.config.measures import CUSTOM, FIRST, measure_of
 from zerodr.evaluation.judged import JudgedRun
 
 BLOCK = 512
@@ -39,8 +39,8 @@ def measure(run: JudgedRun, names: Iterable[str] = FIRST) -> pd.DataFrame:
     for name, one in named.items():
         if one.function:
             module, function = one.function.split(":")
-            own = load_code(OWN, function) if module == OWN else None
-            frame[name] = (own or getattr(import_module(f"zerodr.evaluation.{module}"), function))(run, one.cut)
+            custom = load_code(CUSTOM, function) if module == CUSTOM else None
+            frame[name] = (custom or getattr(import_module(f"zerodr.evaluation.{module}"), function))(run, one.cut)
     return frame[list(named)]
 
 

@@ -48,14 +48,35 @@ def _is_named(word: str) -> bool:
     return Path(word).is_file() and Path(word).parts[0] != "results"
 
 
+def require_scheduler(workflow: Any) -> None:
+    """Check before anything else that a run by a Slurm profile is on a host with Slurm.
+
+    Raises:
+        MachineError: it is not.
+    """
+    chosen = any(word.partition("=")[0] in ("--executor", "-e") for word in sys.argv)
+    if workflow.is_main_process and _submits(workflow) and not chosen and not workflow.output_settings.dryrun:
+        from zerodr.operations.slurm.cluster import require_slurm
+
+        require_slurm()
+
+
+def _submits(workflow: Any) -> bool:
+    """Whether a profile sends jobs to Slurm, in a dry run too."""
+    return default_scale(workflow.resource_settings.default_resources) == "paper"
+
+
 def finish_run(workflow: Any, started: list[bool], plan: Plan) -> None:
     """Check finished artifacts by their records at Snakemake's exit, where its `onstart` was not called.
 
-    A rehearsal ends with its report.
+    A dry run also says what a run here would be refused for. A rehearsal ends with its report.
     """
     from zerodr.operations.stale import finish
 
-    finish(workflow, bool(started))
+    if finish(workflow, bool(started)):
+        from zerodr.operations.starting import foretell
+
+        sys.stderr.write("".join(f"{line}\n" for line in foretell(workflow, plan, _submits(workflow))))
     if plan.config.rehearse and started and workflow.dag is not None:
         from zerodr.operations.rehearsal_report import write_report
 

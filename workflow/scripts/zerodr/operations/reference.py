@@ -68,9 +68,9 @@ def render_pages(root: Path = Path(".")) -> dict[str, str]:
 def _linked(text: str, homes: dict[str, str], here: str) -> str:
     """Lead links to blocks of other pages there."""
 
-    def link(found: re.Match[str]) -> str:
-        home = homes.get(found[1], here)
-        return f"](#{found[1]})" if home == here else f"]({home}#{found[1]})"
+    def link(match: re.Match[str]) -> str:
+        home = homes.get(match[1], here)
+        return f"](#{match[1]})" if home == here else f"]({home}#{match[1]})"
 
     return re.sub(r"\]\(#([a-z]+)\)", link, text)
 
@@ -248,5 +248,5 @@ def _prose(text: str | None) -> str:
 
 def _cell(text: str) -> str:
     """Escape what Markdown would read as a cell's end, or as HTML outside of code."""
-    parts = text.replace("|", "\\|").split("`")
-    return "`".join(part if number % 2 else part.replace("<", "&lt;") for number, part in enumerate(parts))
+    segments = text.replace("|", "\\|").split("`")
+    return "`".join(text if number % 2 else text.replace("<", "&lt;") for number, text in enumerate(segments))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from zerodr.config.own import own_folder
+from zerodr.config.custom import custom_folder
 from zerodr.config.registry import NAME
 from zerodr.errors import CollectionError, ConfigError
 
@@ -114,7 +114,7 @@ def write_new(kind: str, name: str, source: Path | None = None) -> Written:
     if (source is None) == (kind == "collection"):
         step = "zerodr new collection NAME --archive FILE.zip" if source is None else "leave --archive out"
         raise ConfigError(f"new {kind} {name}", "only a collection, and every collection, has an archive", step)
-    folder = own_folder(CONFIG) or CONFIG / "my"
+    folder = custom_folder(CONFIG) or CONFIG / "my"
     folder.mkdir(parents=True, exist_ok=True)
     if kind == "collection":
         assert source is not None

@@ -28,7 +28,7 @@ def outdated(workflow: Any) -> list[str]:
     Args:
         workflow: Snakemake's, whose graph of jobs is complete. Jobs that run anyway are left out.
     """
-    running = set(workflow.dag.needrun_jobs())
+    running = set(workflow.dag.needrun_jobs(exclude_finished=False))  # a dry run finishes all
     idle = [job for job in workflow.dag.jobs if job not in running and "settings" in job.params.keys()]
     return [output for job in idle for output in map(str, job.output[:1]) if _differs(output, job.params.settings)]
 
@@ -66,16 +66,20 @@ def forced_words(outputs: Iterable[str], argv: list[str]) -> list[str]:
     return [*words, FORCED[0], *dict.fromkeys([word for word in named if word not in FORCED] + list(outputs))]
 
 
-def finish(workflow: Any, started: bool) -> None:
+def finish(workflow: Any, started: bool) -> bool:
     """Check a graph for which Snakemake called no `onstart`: of a dry run, or with nothing to be done.
 
     A dry run says what a run would make anew beyond the printed jobs; a run starts again and does so.
+
+    Returns:
+        whether it was a dry run.
     """
     called = Path(sys.argv[0]).stem == "snakemake" or sys.argv[0].endswith("snakemake/__main__.py")
     executor = workflow.executor_plugin
     if started or not called or executor is None or executor.name not in EXECUTORS or workflow.dag is None:
-        return
+        return False
     if outputs := outdated(workflow):
         sys.stderr.write(f"{sentence(outputs)}\n")
         if executor.name != DRY_RUN:
             start_again(forced_words(outputs, sys.orig_argv[1:]))
+    return bool(executor.name == DRY_RUN)

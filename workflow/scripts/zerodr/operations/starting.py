@@ -14,13 +14,14 @@ from zerodr.artifacts.guard import (
     withdraw_reports,
 )
 from zerodr.artifacts.stage import forget_published
+from zerodr.config.pins import LOCK
 from zerodr.errors import MachineError, ZerodrError
 from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estimates_of
 from zerodr.operations.estimate.jobs import jobs_of
 from zerodr.operations.folders import notices
 from zerodr.operations.revisions import lock_models
 from zerodr.operations.screen import Screen
-from zerodr.operations.slurm.cluster import ceilings, request_of, submitting
+from zerodr.operations.slurm.cluster import ceilings, check_planned, request_of, require_slurm, submitting
 from zerodr.operations.slurm.submission import refusal, start_again, wait_for_jobs
 from zerodr.operations.stale import forced_words, outdated, sentence
 from zerodr.operations.warm import fork_jobs
@@ -72,6 +73,26 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
         here = executor == "local"
         seconds = costs(jobs_of(planned), estimates_of(plan), START_HERE_S if here else START_S).seconds
         screen.expect(dict(zip(map(workflow.dag.jobid, planned), seconds, strict=True)), here)
+
+
+def foretell(workflow: Any, plan: Plan, slurm: bool) -> list[str]:
+    """List what a run with this command line would be refused for, or does first; nothing is submitted or asked."""
+    jobs = list(workflow.dag.needrun_jobs(exclude_finished=False))  # a dry run finishes all
+    lines = list[str]()
+    if models := loose_models(plan, ((job.rule.name, job.wildcards.get("model", "")) for job in jobs)):
+        lines.append(f"The run asks the hub for the commit of {', '.join(models)} first, and locks it in {LOCK}.")
+    refused = []
+    if any(facts_of(job.rule.name).kind == "publish" for job in jobs):
+        refused.append(_store_problem())
+    if not slurm:
+        refused.append(missing_gpus((job.rule.name, plan.machines.gpus(job.rule.name)) for job in jobs))
+    elif jobs:
+        try:
+            require_slurm()
+            check_planned(plan, (job.rule.name for job in jobs))
+        except ZerodrError as error:
+            refused.append(str(error))
+    return [*lines, *(f"A run here is refused: {problem}" for problem in refused if problem)]
 
 
 def _lock_models(plan: Plan, planned: list[Any]) -> None:

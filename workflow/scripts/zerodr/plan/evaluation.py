@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from zerodr.config.measures import OWN, added, is_own, measure_of
+from zerodr.config.custom import code_digest
+from zerodr.config.measures import CUSTOM, added, is_custom, measure_of
 from zerodr.config.methods import RunMethod
-from zerodr.config.own import code_digest
 from zerodr.plan import paths
 from zerodr.plan.lexical import ranking
 from zerodr.plan.plan import Plan
@@ -25,8 +25,8 @@ def _evaluate_params(plan: Plan, wc: Any) -> Params:
     named = {"model": wc.model, "protocol": wc.protocol, "bootstrap_samples": plan.config.bootstrap_samples}
     every = {"every_query": True} if row.ranked_split != row.evaluation_split else {}
     more: Params = {"measures": names} if (names := added(plan.config.measures)) else {}
-    if own := [measure_of(name).function.partition(":")[2] for name in names if is_own(name)]:
-        more["code"] = code_digest(OWN, *own)
+    if functions := [measure_of(name).function.partition(":")[2] for name in names if is_custom(name)]:
+        more["code"] = code_digest(CUSTOM, *functions)
     return ranking(plan, wc) | named | every | more | {"split": row.evaluation_split}
 
 

@@ -94,7 +94,7 @@ def table(plan: Plan, methods: Sequence[str]) -> Params:
         "scale": plan.config.scale,
         "source": plan.source,
         **({"metric": plan.config.measures[0]} if plan.config.measures else {}),
-        **({"beside": plan.config.measures[1:]} if plan.config.measures[1:] else {}),
+        **({"further": plan.config.measures[1:]} if plan.config.measures[1:] else {}),
     }
 
 

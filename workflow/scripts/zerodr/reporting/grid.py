@@ -248,7 +248,7 @@ class TableSettings(Settings):
     """The collection with supervision."""
     metric: str = "ndcg_cut_10"
     """The measure in the cells."""
-    beside: tuple[str, ...] = ()
+    further: tuple[str, ...] = ()
     """Measures in tables of their own below it."""
     references: tuple[Reference, ...] = ()
     """Published numbers to compare with, in the order of the input `references`."""

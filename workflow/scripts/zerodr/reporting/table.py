@@ -58,7 +58,7 @@ def build_table(stage: Stage) -> None:
     if settings.seeds:
         notes += over_seeds(pd.read_parquet(stage.path("per_query")), settings, stage.seed)
     sections: list[str] = []
-    for other in settings.beside:
+    for other in settings.further:
         values = fill(frame, settings, other)
         lines = zip(settings.methods, values.values.to_numpy(), strict=True)
         rows = [[method.label, *map(fixed, row)] for method, row in lines if method.scores is None]

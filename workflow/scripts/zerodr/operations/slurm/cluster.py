@@ -144,16 +144,24 @@ def _options(values: dict[str, str]) -> tuple[str, ...]:
     return tuple(f"--{name}={value}" for name, value in values.items() if value)
 
 
+def require_slurm() -> None:
+    """Check that Slurm's commands are here.
+
+    Raises:
+        MachineError: this host has no Slurm.
+    """
+    if absent := [name for name in COMMANDS if shutil.which(name) is None]:
+        problem = f"{', '.join(absent)} not on PATH: this host is no login node of a Slurm cluster"
+        raise MachineError("Slurm", problem, "run it on a login node, or use --profile config/profiles/local")
+
+
 def read_partitions() -> dict[str, Partition]:
     """Read the cluster's partitions.
 
     Raises:
         MachineError: this host has no Slurm, or its controller does not answer.
     """
-    absent = [name for name in COMMANDS if shutil.which(name) is None]
-    if absent:
-        problem = f"{', '.join(absent)} not on PATH: this host is no login node of a Slurm cluster"
-        raise MachineError("Slurm", problem, "run it on a login node, or use --profile config/profiles/local")
+    require_slurm()
     done = ask_slurm(NODES)
     if done.returncode:
         problem = f"its controller does not answer ({last_line(done.stderr)})"

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zerodr.config.own import code_digest, load_code
-from zerodr.config.training import LOSSES, OWN, LossSettings, ObjectiveSettings
+from zerodr.config.custom import code_digest, load_code
+from zerodr.config.training import CUSTOM, LOSSES, LossSettings, ObjectiveSettings
 from zerodr.errors import ConfigError
 from zerodr.losses.contrastive import Reduction, info_nce, known_positive_mask, pairwise_nll
 from zerodr.papers import modules
@@ -151,20 +151,20 @@ def make_objective(settings: LossSettings) -> Objective:
         return every[settings.name](settings)
     if settings.name not in LOSSES:
         assert isinstance(settings, ObjectiveSettings)
-        return _own(settings)
+        return _custom(settings)
     return ScoreLoss(settings.name, **{option: getattr(settings, option) for option in LOSSES[settings.name].options})
 
 
-def _own(settings: ObjectiveSettings) -> Objective:
+def _custom(settings: ObjectiveSettings) -> Objective:
     """Make an objective of the user's own function of scores, or class.
 
     Raises:
         ConfigError: its code is not the planned one.
     """
-    made = load_code(OWN, settings.name)
-    if settings.code != code_digest(OWN, settings.name):
+    custom = load_code(CUSTOM, settings.name)
+    if settings.code != code_digest(CUSTOM, settings.name):
         raise ConfigError(f"objective {settings.name}", "has changed since this job was planned", "run again")
-    if isinstance(made, type):
-        objective: Objective = made(**settings.arguments)
+    if isinstance(custom, type):
+        objective: Objective = custom(**settings.arguments)
         return objective
-    return ScoreLoss(settings.name, made, **settings.arguments)
+    return ScoreLoss(settings.name, custom, **settings.arguments)

@@ -24,20 +24,20 @@ KINDS = {
 }  # key -> kind of file
 
 
-def own_folder(config: Path) -> Path | None:
+def custom_folder(config: Path) -> Path | None:
     """Return the user's own folder next to `config`'s files; None where there is none."""
     named = os.environ.get("ZERODR_MY")
     folder = config / "my" if named is None else Path(named)
     return folder if named != "" and folder.is_dir() else None
 
 
-def own_files(config: Path, kind: str) -> dict[str, dict[str, Any]]:
+def custom_files(config: Path, kind: str) -> dict[str, dict[str, Any]]:
     """Read the user's own files of a kind: `recipe`, `collections` or `items` (of results/lab), by path.
 
     Raises:
         ConfigError: a file is neither, or names two kinds.
     """
-    folder, files = own_folder(config), dict[str, dict[str, Any]]()
+    folder, files = custom_folder(config), dict[str, dict[str, Any]]()
     for path in yaml_files(folder, str(folder), "file of yours") if folder else ():
         if path.name == SETTINGS:
             continue
@@ -51,16 +51,16 @@ def own_files(config: Path, kind: str) -> dict[str, dict[str, Any]]:
     return files
 
 
-def own_settings(config: Path) -> dict[str, Any]:
+def custom_settings(config: Path) -> dict[str, Any]:
     """Read the user's own settings, which lie over those of `config/config.yaml`."""
-    folder = own_folder(config)
+    folder = custom_folder(config)
     path = folder / SETTINGS if folder else None
     return mapping(read_yaml(path), str(path)) if path is not None and path.is_file() else {}
 
 
-def place_of(recipe: str, config: Path) -> str:
+def recipe_file(recipe: str, config: Path) -> str:
     """Return the file of a recipe, for messages."""
-    folder = own_folder(config)
+    folder = custom_folder(config)
     mine = folder / f"{recipe}.yaml" if folder else None
     return str(mine) if mine is not None and mine.is_file() else f"config/methods/{recipe}.yaml"
 
@@ -69,9 +69,9 @@ def place_of(recipe: str, config: Path) -> str:
 CONFIG = Path("config")
 
 
-def own_code(file: str) -> Path | None:
+def custom_code(file: str) -> Path | None:
     """Return the user's own `losses.py` or `measures.py`; None where there is none."""
-    folder = own_folder(CONFIG)
+    folder = custom_folder(CONFIG)
     return folder / file if folder and (folder / file).is_file() else None
 
 
@@ -86,7 +86,7 @@ def defined(file: str) -> dict[str, str]:
 
 def _parsed(file: str) -> tuple[list[ast.stmt], dict[str, ast.stmt]]:
     """Parse a file: its statements, and its functions and classes by name."""
-    path = own_code(file)
+    path = custom_code(file)
     return _parse(path, path.stat().st_mtime_ns) if path else ([], {})
 
 
@@ -111,8 +111,8 @@ def code_digest(file: str, *names: str) -> str:
         if (name := waiting.pop()) in named and name not in used:
             used.add(name)
             waiting += [node.id for node in ast.walk(named[name]) if isinstance(node, ast.Name)]
-    kept = [node for node in body if node not in named.values() or getattr(node, "name", "") in used]
-    return hashlib.sha256("".join(map(ast.unparse, kept)).encode()).hexdigest()
+    relevant = [node for node in body if node not in named.values() or getattr(node, "name", "") in used]
+    return hashlib.sha256("".join(map(ast.unparse, relevant)).encode()).hexdigest()
 
 
 def load_code(file: str, name: str) -> Any:
@@ -121,7 +121,7 @@ def load_code(file: str, name: str) -> Any:
     Raises:
         ConfigError: there is no such file.
     """
-    path = own_code(file)
+    path = custom_code(file)
     if path is None:
         raise ConfigError(f"{CONFIG / 'my' / file}", f"is missing, which defines {name}", "put it back")
     spec = spec_from_file_location(f"zerodr_my_{path.stem}", path)
