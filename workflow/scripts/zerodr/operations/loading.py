@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from zerodr.operations.screen import Screen
 
 LOGGER = logging.getLogger("snakemake.logging")
+COLLECT = (200_000, 50, 1000)  # a graph of jobs has many objects and little garbage: looking for it took a tenth
 REPLACED = "DefaultStreamHandler"  # Snakemake's name of its handler
 
 
@@ -104,6 +106,7 @@ def load_plan(root: Path, config: dict[str, Any], main: bool, ceilings: Mapping[
         return Plan(bench)
     from zerodr.operations.estimate.costs import Estimates
 
+    gc.set_threshold(*COLLECT)
     return Plan(bench, Estimates, ceilings)
 
 

@@ -32,7 +32,13 @@ from zerodr.plan.rules import RULES
 
 LIBRARY = Path(__file__).parents[1]
 COMMON = ("pandas", "pyarrow.parquet", "zerodr.artifacts.adapter", "snakemake.iocontainers", "snakemake.logging")
-NETWORKS = ("torch", "tokenizers", "transformers.models.auto.modeling_auto", "zerodr.encoders.network.loading")
+NETWORKS = (
+    "torch",
+    "tokenizers",
+    "transformers.models.bert.modeling_bert",
+    "transformers.models.t5.modeling_t5",
+    "zerodr.encoders.network.loading",
+)
 NETWORK_KINDS = ("embed", "init", "train", "pretrain", "assemble", "augment", "score", "cluster", "export", "measure")
 SINGLE = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}  # an import starts no pool of threads
 SINGLE["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # nor Arrow's thread of an allocator that it does not use
