@@ -27,7 +27,7 @@ from zerodr.evaluation.numbers import tsv
 
 METRIC, JUDGED_METRIC, CUT = "ndcg_cut_10", "ndcg_cut_10_judged", 10
 PAIRS, SHOWN_LETTERS, EXAMPLES = 50, 600, 5
-Runs = dict[tuple[str, str], pd.DataFrame]  # by collection and method
+Runs = dict[tuple[str, str], pd.DataFrame]  # by collection and method, the first CUT documents of each query
 
 
 class JudgedCollection(Settings):
@@ -59,7 +59,12 @@ def judge_adaptation(stage: Stage) -> None:
     """
     settings = validate(JudgeSettings, stage.params, stage.spec.name())
     folder, names = stage.output("answer"), [method.name for method in settings.methods]
-    runs = {key: read_run(path) for key, path in zip(_cells(settings), stage.paths("runs"), strict=True)}
+    runs: Runs = {}
+    excluded: dict[str, bool] = {}
+    for (collection, method), path in zip(_cells(settings), stage.paths("runs"), strict=True):
+        run = read_run(path)
+        excluded.setdefault(collection, not bool((run["query"] == run["document"]).any()))
+        runs[collection, method] = run[run.groupby("query", sort=False).cumcount() < CUT].reset_index(drop=True)
     homes = dict(zip([row.name for row in settings.collections], map(_folder, stage.paths("collections")), strict=True))
     known_by = [*homes.values(), *([stage.path("asked")] if "asked" in stage.spec.inputs else [])]
     grades = read_grades(stage.path("judged"), known_by) if "judged" in stage.spec.inputs else None
@@ -94,7 +99,7 @@ def judge_adaptation(stage: Stage) -> None:
         words.append(f"The proxy alone says: {sentences(decide(by_proxy, adapted, alone), proxies, labels)[0]}")
         if (tau := agreement(comparison, by_proxy)) is not None:
             words.append(f"Kendall's tau of the candidates' orders by proxy and by judgements: {tau:.2f}.")
-    words += [sentence for row in settings.collections if not row.proxy for sentence in _findings(row, homes, runs)]
+    words += [sentence for row in settings.collections if not row.proxy for sentence in _findings(row, homes, excluded)]
     sizes = {kind.name: len(kind.values) for kind in kinds if kind.decides}
     first = right_first(kinds)
     plain = {"kinds": sizes, "sentences": words, "first": first, "advice": advice(answer, settings.methods, first)}
@@ -109,13 +114,9 @@ def _cells(settings: JudgeSettings) -> list[tuple[str, str]]:
     return [(row.name, method.name) for row in settings.collections for method in settings.methods]
 
 
-def _findings(
-    row: JudgedCollection, homes: dict[str, Path], runs: dict[tuple[str, str], pd.DataFrame]
-) -> Iterator[str]:
+def _findings(row: JudgedCollection, homes: dict[str, Path], excluded: dict[str, bool]) -> Iterator[str]:
     """Say what the audit of a collection found that changes its measures."""
-    run = next(run for (collection, _), run in runs.items() if collection == row.name)
-    alone = not (run["query"] == run["document"]).any()
-    for name, finding in read_findings(homes[row.name], row.split, exclude_self=alone).items():
+    for name, finding in read_findings(homes[row.name], row.split, exclude_self=excluded[row.name]).items():
         yield f"{row.name}, {WORDS[name]}: {finding.cases} of {finding.total}."
 
 
