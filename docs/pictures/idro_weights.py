@@ -100,16 +100,16 @@ def draw_all() -> None:
     matplotlib.rcParams["svg.hashsalt"] = "zerodr"
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.6), layout="constrained")
     for (form, settings), mark in zip(FORMS.items(), "os", strict=True):
-        shares = [simulate(GroupSettings(temperature=t, **settings), 2000).effective for t in TEMPERATURES]
+        shares = [simulate(GroupSettings(temperature=t, **settings), 1000).effective for t in TEMPERATURES]
         (line,) = left.plot(TEMPERATURES, shares, mark + "-", markersize=4, linewidth=1.2, label=form)
-        steered = simulate(GroupSettings(effective=0.7, **settings), 2000).effective
+        steered = simulate(GroupSettings(effective=0.7, **settings), 1000).effective
         left.axhline(
             steered, color=line.get_color(), linestyle=":", linewidth=1.2, label=f"effective: .7, {steered:.2f}"
         )
-    left.set(xscale="log", xlabel="temperature", ylabel="effective clusters, share of 50", title="After 2,000 steps")
+    left.set(xscale="log", xlabel="temperature", ylabel="effective clusters, share of 50", title="After 1,000 steps")
     for triples, label in ((1, "512 queries of one triple"), (6, "512 triples, 6 of a query")):
         counts = [1, 2, 4, 8]
-        seen = [simulate(GroupSettings(mode="official", devices=devices), 400, triples=triples) for devices in counts]
+        seen = [simulate(GroupSettings(mode="official", devices=devices), 200, triples=triples) for devices in counts]
         right.plot(counts, [one.spread for one in seen], "o-", markersize=4, linewidth=1.2, label=label)
         for x, one in zip(counts, seen, strict=True):
             right.annotate(f"{one.present:.0f}", (x, one.spread), xytext=(2, 5), textcoords="offset points", fontsize=7)
