@@ -8,13 +8,10 @@ Importing the package sets two defaults that libraries read once, when they are 
 """
 
 import os
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from zerodr.lookup.retriever import Retriever
-
-__all__ = ["Retriever"]
 __version__ = "0.1.0"
 
 
@@ -32,6 +29,4 @@ def __getattr__(name: str) -> Any:
     """Import `Retriever` when it is asked for: commands start without torch."""
     if name != "Retriever":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from zerodr.lookup.retriever import Retriever
-
-    return Retriever
+    return import_module("zerodr.lookup.retriever").Retriever

@@ -1,8 +1,8 @@
 """Describe the route for programs of `zerodr serve` as OpenAPI 3.1."""
 
+from importlib.metadata import version
 from typing import Any
 
-from zerodr import __version__
 from zerodr.lookup.desk import LARGEST_COUNT
 
 
@@ -28,7 +28,7 @@ def describe(name: str) -> dict[str, Any]:
     }
     body = {"required": True} | _content("", _object(asked, ["query"]))
     search = {"operationId": "search", "summary": "Find documents.", "requestBody": body, "responses": responses}
-    info = {"title": f"zerodr: {name}", "version": __version__}
+    info = {"title": f"zerodr: {name}", "version": version("zerodr")}
     return {"openapi": "3.1.0", "info": info, "paths": {"/search": {"post": search}}}
 
 

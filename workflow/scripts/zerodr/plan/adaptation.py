@@ -183,8 +183,8 @@ def _members(plan: Plan, name: str) -> list[str]:
 def _lexical(plan: Plan) -> dict[str, str]:
     """Manifest names of the inverted indexes that candidates search, by method."""
     members = dict.fromkeys(one for name in candidates(plan) for one in _members(plan, name))
-    found = {name: plan.method(name).settings for name in members}
-    return {name: f"{s.backend}-{s.fields}" for name, s in found.items() if isinstance(s, LexicalSettings)}
+    settings = {name: plan.method(name).settings for name in members}
+    return {name: f"{s.backend}-{s.fields}" for name, s in settings.items() if isinstance(s, LexicalSettings)}
 
 
 @inputs("export_adapted")
