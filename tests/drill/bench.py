@@ -20,6 +20,7 @@ SYLLABLES = "ba ce di fo gu ha je ki lo mu na pe ri so tu va we xi yo zu".split(
 LIMITS = {
     "accumulation": 1,
     "batch_queries": 4,
+    "devices": 2,
     "checkpoint_steps": 1,
     "dev_queries": 6,
     "document_tokens": 48,
