@@ -20,6 +20,7 @@ from zerodr.errors import ArtifactError, ConfigError, ZerodrError
 from zerodr.operations import cli
 from zerodr.operations.estimate import sizes
 from zerodr.operations.estimate.jobs import Job, planned_jobs
+from zerodr.operations.lookup_commands import app
 from zerodr.plan import paths
 
 RUNS = [paths.run(model, "toy", "standard") for model in ("bm25-flat", "dense")]
@@ -35,7 +36,7 @@ def plan(tmp_path, monkeypatch):
 
 def call(*words: str, status: int = 0) -> str:
     """Output of a command; errors that the user can mend are raised, as `main` gets them."""
-    done = CliRunner().invoke(cli.app, list(words))
+    done = CliRunner().invoke(app, list(words))
     if isinstance(done.exception, ZerodrError):
         raise done.exception
     assert done.exit_code == status, done.output
@@ -186,6 +187,7 @@ def test_words_are_read_like_snakemake_does():
 
 JOBS = """
 from zerodr.operations.estimate.jobs import Job, planned_jobs
+from zerodr.operations.lookup_commands import app
 rule all:
     input: "r, all.gz"
 rule merge:
@@ -306,10 +308,10 @@ def test_lineage_of_something_damaged_ends_with_status_1(plan, tmp_path):
 
 def test_the_version_and_a_script_for_completion_are_printed(monkeypatch):
     runner = CliRunner()
-    assert runner.invoke(cli.app, ["--version"]).stdout.startswith("zerodr 0.")
-    script = runner.invoke(cli.app, ["completion", "bash"]).stdout
+    assert runner.invoke(app, ["--version"]).stdout.startswith("zerodr 0.")
+    script = runner.invoke(app, ["completion", "bash"]).stdout
     assert cli.COMPLETES in script and "complete -o default" in script
-    assert runner.invoke(cli.app, ["completion", "tcsh"]).exit_code == 2
+    assert runner.invoke(app, ["completion", "tcsh"]).exit_code == 2
 
 
 def test_a_shell_completes_commands_and_options():
@@ -321,4 +323,4 @@ def test_a_shell_completes_commands_and_options():
 
 def test_one_name_for_two_folders_is_refused(plan):
     with pytest.raises(ConfigError, match="--name x: names one folder, found 2: leave it out"):
-        CliRunner().invoke(cli.app, ["adapt", "a", "b", "--name", "x"], catch_exceptions=False)
+        CliRunner().invoke(app, ["adapt", "a", "b", "--name", "x"], catch_exceptions=False)
