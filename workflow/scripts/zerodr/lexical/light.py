@@ -87,7 +87,7 @@ def join_postings(first: Postings, second: Postings, numbers: np.ndarray) -> Pos
     every = sorted(first.vocabulary.keys() | second.vocabulary.keys())
     row_of = _numbered(every)
     rows = [np.array([row_of[term] for term in one.vocabulary], np.int64) for one in both]
-    row = np.concatenate([np.repeat(own, np.diff(one.ends)) for own, one in zip(rows, both, strict=True)])
+    row = np.concatenate([np.repeat(terms, np.diff(one.ends)) for terms, one in zip(rows, both, strict=True)])
     document = numbers[np.concatenate([one.documents + by for one, by in zip(both, shift, strict=True)])]
     count = np.concatenate([one.counts for one in both])
     order = np.lexsort((document, row))
