@@ -69,7 +69,7 @@ def measured(code: str, tree: Path, folder: Path) -> dict:
     """Run code with the library of a checkout; processor seconds, peak memory and digest."""
     environment = os.environ | {"PYTHONPATH": str(tree / "workflow/scripts"), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", MEASURED, code]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, encoding="utf-8", check=False)
     if done.returncode:
         raise SystemExit(done.stderr)
     return json.loads(done.stdout.splitlines()[-1])
@@ -90,7 +90,7 @@ def forked(rule: str, script: str, folder: Path) -> float:
     """Processor seconds of a job that is forked; the warm process has imported before."""
     from snakemake.benchmark import BenchmarkRecord
 
-    (folder / "job.py").write_text(script)
+    (folder / "job.py").write_text(script, encoding="utf-8")
     warm, record = WarmProcess(), BenchmarkRecord()
     request = {"script": str(folder / "job.py"), "rule": rule, "threads": 1, "environment": dict(os.environ)}
     for _ in range(2):
