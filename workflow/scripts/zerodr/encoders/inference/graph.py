@@ -121,8 +121,8 @@ def open_converted(folder: Path, contract: EncoderContract) -> Converted:
     root, versions = graphs_folder(), {name: version(name) for name in ("openvino", "transformers", "tokenizers")}
     key = object_digest({"files": content(folder, contract), "form": FORM} | versions)[:32]
     home = root / key
-    found = _read(home)
-    if found is None:
+    converted = _read(home)
+    if converted is None:
         try:
             root.mkdir(parents=True, exist_ok=True)
             stream = open(root / "lock", "a", encoding="utf-8")
@@ -130,8 +130,8 @@ def open_converted(folder: Path, contract: EncoderContract) -> Converted:
             return _convert_aside(folder, contract, str(error))
         with stream:
             take_lock(stream, wait=True)
-            found = _read(home) or _make(folder, contract, home)
-    return found
+            converted = _read(home) or _make(folder, contract, home)
+    return converted
 
 
 def graphs_folder() -> Path:
@@ -147,7 +147,7 @@ def content(folder: Path, contract: EncoderContract) -> list[list[str]]:
             sealed = manifest.stat().st_mtime_ns
             rows = json.loads(manifest.read_text(encoding="utf-8")).get("files", [])
             listed = {manifest.parent / row["path"]: row | {"sealed": sealed} for row in rows}
-    found = []
+    digests = []
     subfolders = [*contract.projections, *filter(None, [contract.modules])]  # an index may be next to them
     files = [*folder.glob("*"), *(path for name in subfolders for path in (folder / name).rglob("*"))]
     for path in sorted(path for path in files if path.suffix in READ and path.is_file()):
@@ -156,8 +156,8 @@ def content(folder: Path, contract: EncoderContract) -> list[list[str]]:
         row, stat = listed.get(path, {}), path.stat()
         unchanged = row.get("bytes") == stat.st_size and stat.st_mtime_ns <= row.get("sealed", 0)
         digest = row["sha256"] if unchanged and "sha256" in row else file_digest(path)
-        found.append([path.relative_to(folder).as_posix(), digest])
-    return found
+        digests.append([path.relative_to(folder).as_posix(), digest])
+    return digests
 
 
 def _read(home: Path) -> Converted | None:
