@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.encoder_helpers import save_tokenizer
 from tests.unit.model_helpers import tiny_model
 
-from zerodr.encoders.inference.encoder import load_tokenizer
+from zerodr.encoders.network.tokenizing import load_tokenizer
 from zerodr.encoders.pretraining.prediction import check_masking, ordinary_ids, token_words
 from zerodr.errors import ModelError
 from zerodr.training.pretraining.masking import NOT_MASKED, Vocabulary, Words, crop, delete, mask_words

@@ -28,10 +28,10 @@ from encoder_helpers import (
 from zerodr.artifacts.stage import run_spec
 from zerodr.encoders.folder.contract import read_contract
 from zerodr.encoders.inference import graph
-from zerodr.encoders.inference.encoder import Encoder, load_encoder, load_tokenizer
+from zerodr.encoders.inference.encoder import Encoder, load_encoder
 from zerodr.encoders.inference.graph import content, open_converted
 from zerodr.encoders.inference.token_store import call_facts
-from zerodr.encoders.network.tokenizing import Call, StoredTokenizer, stored_facts
+from zerodr.encoders.network.tokenizing import Call, StoredTokenizer, load_tokenizer, stored_facts
 from zerodr.encoders.start.importing import copy_model
 
 T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": len(VOCABULARY)}

@@ -15,7 +15,7 @@ from tests.unit.weighting_helpers import one_step
 
 from zerodr.config.training import ObjectiveSettings
 from zerodr.encoders.folder.contract import EncoderContract
-from zerodr.encoders.inference.encoder import load_tokenizer
+from zerodr.encoders.network.tokenizing import load_tokenizer
 from zerodr.encoders.network.towers import Tower, load_transformer
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.papers.coco_dr.settings import GroupSettings

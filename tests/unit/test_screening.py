@@ -10,7 +10,7 @@ import pytest
 from tests.unit.encoder_helpers import save_tokenizer
 
 from zerodr.artifacts.parquet import list_array
-from zerodr.encoders.inference.encoder import load_tokenizer
+from zerodr.encoders.network.tokenizing import load_tokenizer
 from zerodr.errors import CollectionError
 from zerodr.mining.spans import SCHEMA
 from zerodr.training.pretraining.corpora import PREFIX, long_enough, screened

@@ -17,9 +17,8 @@ from tests.unit.training_helpers import load_tiny, tiny_examples, tiny_model
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import run_spec
 from zerodr.encoders.inference import token_store
-from zerodr.encoders.inference.encoder import load_tokenizer
 from zerodr.encoders.inference.token_store import TokenStore, call_facts
-from zerodr.encoders.network.tokenizing import Call
+from zerodr.encoders.network.tokenizing import Call, load_tokenizer
 from zerodr.training.data.batches import Stream
 from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.distributed.processes import Group

@@ -69,7 +69,7 @@ def tiny_model(folder: Path, seed: int = 0, towers: str = "tied", head: bool = F
         heads = ance_head(32, torch.Generator().manual_seed(seed)) if head else {}
         return Tower(load_transformer(folder.with_name(f"{folder.name}-bert"), "mean"), own, heads)
 
-    from zerodr.encoders.inference.encoder import load_tokenizer
+    from zerodr.encoders.network.tokenizing import load_tokenizer
 
     save_tokenizer(folder.with_name(f"{folder.name}-bert"))
     tokenizer = load_tokenizer(folder.with_name(f"{folder.name}-bert"))

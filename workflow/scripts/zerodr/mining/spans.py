@@ -28,8 +28,7 @@ from zerodr.collections.access import corpus_size, read_corpus
 from zerodr.config.base import validate
 from zerodr.config.pretraining import SpanSettings
 from zerodr.encoders.folder.contract import SIDES, read_contract
-from zerodr.encoders.inference.encoder import load_tokenizer
-from zerodr.encoders.network.tokenizing import token_ids
+from zerodr.encoders.network.tokenizing import load_tokenizer, token_ids
 from zerodr.errors import CollectionError
 from zerodr.mining.cut import Sentences, draws_for, joined, merge, sentences_of_all
 

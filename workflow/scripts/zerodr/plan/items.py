@@ -171,8 +171,8 @@ def target_steps(plan: Plan, name: str, target: str) -> int:
         return 0
     chains, method, steps = plan.chains, name.partition("@")[0], 0
     starts = [chains.start_of_chain(method)]
-    own = chains.chain(Link(method, INIT, plan.collection(target).column))
-    for stage in (own[at] for at in chains.line(method, chains.last(name))):
+    target_chain = chains.chain(Link(method, INIT, plan.collection(target).column))
+    for stage in (target_chain[at] for at in chains.line(method, chains.last(name))):
         starts += chains.other_parents(stage)
         reads_target = isinstance(stage, PretrainStage) or any(stage.find(key) for key in READS_TARGET)
         if stage.scope == "target" and reads_target:

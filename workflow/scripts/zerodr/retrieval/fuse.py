@@ -45,14 +45,14 @@ def fuse_runs(stage: Stage) -> None:
         run = read_run(path)
         check_run(run, queries, f"{name} ({path})", settings.exclude_self)
         runs.append(_by_block(run, queries))
-    found = lines = 0
+    answered = lines = 0
     with run_writer(stage.output("run"), settings.tag) as writer:
         for start, *pair in zip(range(0, len(queries), BLOCK), *runs, strict=True):
             terms = [run_scores(one, settings, w) for one, w in zip(pair, settings.weights, strict=True)]
             fused = fuse(terms[0], terms[1], queries[start : start + BLOCK], settings.depth)
             writer.write(strings(fused["query"]), strings(fused["document"]), fused["score"].to_numpy())
-            found, lines = found + fused["query"].nunique(), lines + len(fused)
-    stage.note(queries=found, lines=lines)
+            answered, lines = answered + fused["query"].nunique(), lines + len(fused)
+    stage.note(queries=answered, lines=lines)
 
 
 def _by_block(run: pd.DataFrame, queries: pd.Series) -> Iterator[pd.DataFrame]:
@@ -159,5 +159,5 @@ def fuse(first: pd.DataFrame, second: pd.DataFrame, queries: pd.Series, depth: i
     rows, score = once[ranked], score[ranked]
     first_rows = np.flatnonzero(np.diff(position[rows], prepend=-1))
     depths = np.arange(len(rows)) - np.repeat(first_rows, np.diff(np.append(first_rows, len(rows))))
-    kept = depths < depth
-    return both.loc[rows[kept], ["query", "document"]].assign(score=score[kept]).reset_index(drop=True)
+    within = depths < depth
+    return both.loc[rows[within], ["query", "document"]].assign(score=score[within]).reset_index(drop=True)

@@ -18,10 +18,9 @@ from zerodr.config.base import Settings, validate
 from zerodr.config.training import PairSettings
 from zerodr.encoders.folder.contract import CONTRACT, Precision, read_json, write_model_json
 from zerodr.encoders.folder.layout import ONE_FILE, save_tokenizer
-from zerodr.encoders.inference.encoder import load_tokenizer
 from zerodr.encoders.network.loading import load_config, load_network, short
 from zerodr.encoders.network.moving import pad
-from zerodr.encoders.network.tokenizing import Call
+from zerodr.encoders.network.tokenizing import Call, load_tokenizer
 from zerodr.encoders.network.towers import DTYPES, check_precision, check_vocabulary
 from zerodr.errors import ConfigError, ModelError
 

@@ -27,8 +27,7 @@ from zerodr.encoders.folder.contract import SIDES, EncoderContract, Precision, S
 from zerodr.encoders.inference.graph import Graph, open_converted
 from zerodr.encoders.inference.processor import usable_precision
 from zerodr.encoders.inference.token_store import TokenStore, call_facts
-from zerodr.encoders.network.loading import short
-from zerodr.encoders.network.tokenizing import Call, padded
+from zerodr.encoders.network.tokenizing import Call, load_tokenizer, padded
 from zerodr.errors import ModelError
 
 log = logging.getLogger("zerodr")
@@ -171,21 +170,6 @@ def choose_device() -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def load_tokenizer(folder: Path) -> Any:
-    """Load the folder's tokenizer.
-
-    Raises:
-        ModelError: transformers can't load it.
-    """
-    from transformers import AutoTokenizer
-
-    try:
-        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        problem = f"its tokenizer can't be loaded ({short(error)})"
-        raise ModelError(folder, problem, "copy all files of the tokenizer there") from None
 
 
 class BatchEncoder(Protocol):

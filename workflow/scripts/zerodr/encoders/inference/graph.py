@@ -225,8 +225,8 @@ def _convert(folder: Path, contract: EncoderContract, home: Path) -> None:
     Raises:
         ModelError: the folder can't be loaded.
     """
-    from zerodr.encoders.inference.encoder import load_tokenizer
     from zerodr.encoders.inference.peer import PROBES
+    from zerodr.encoders.network.tokenizing import load_tokenizer
     from zerodr.encoders.network.towers import load_tower
 
     started = time.monotonic()
@@ -279,12 +279,12 @@ def convert_checked(module: Any, transformer: Any, inputs: tuple[Any, ...]) -> t
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of traced conditions: the comparison says whether they matter
                 network = openvino().convert_model(module, example_input=tuple(x[:, :8].contiguous() for x in inputs))
-            made = Graph(network, table_rows(transformer))(*(x.numpy() for x in inputs))
+            outputs = Graph(network, table_rows(transformer))(*(x.numpy() for x in inputs))
         except FAILURES as error:
             reason = f"OpenVINO does not convert it: {short(error)}"
             continue
         finally:
             transformer.set_attn_implementation(usual)
-        if bool((abs(made - expected) <= NEAR * max(1e-6, float(abs(expected).max()))).all()):
+        if bool((abs(outputs - expected) <= NEAR * max(1e-6, float(abs(expected).max()))).all()):
             return network, ""
     return None, reason

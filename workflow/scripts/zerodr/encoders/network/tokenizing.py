@@ -4,9 +4,13 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from zerodr.encoders.network.loading import short
+from zerodr.errors import ModelError
 
 TOKENIZING = threading.Lock()  # a tokenizer serves one thread at a time, with all cores
 BARE = dict.fromkeys(
@@ -134,3 +138,18 @@ def stored_facts(tokenizer: Any, probes: Sequence[str]) -> dict[str, Any] | None
     stored = StoredTokenizer(facts)
     same = all(Call(limit=limit).ids(stored, probes) == Call(limit=limit).ids(tokenizer, probes) for limit in (8, None))
     return facts if same else None
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """Load the folder's tokenizer.
+
+    Raises:
+        ModelError: transformers can't load it.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        problem = f"its tokenizer can't be loaded ({short(error)})"
+        raise ModelError(folder, problem, "copy all files of the tokenizer there") from None

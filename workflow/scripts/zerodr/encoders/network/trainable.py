@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, Precision, Side, read_contract
 from zerodr.encoders.folder.layout import save_tower, write_layout
-from zerodr.encoders.inference.encoder import load_tokenizer
 from zerodr.encoders.network.moving import pad
-from zerodr.encoders.network.tokenizing import Call
+from zerodr.encoders.network.tokenizing import Call, load_tokenizer
 from zerodr.encoders.network.towers import DTYPES, Tower, check_precision, check_vocabulary, load_tower
 from zerodr.errors import ModelError
 

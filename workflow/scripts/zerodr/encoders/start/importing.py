@@ -221,7 +221,7 @@ def check_tokens(source: Path, folder: Path) -> list[str]:
     Raises:
         ModelError: a word of the tokenizer has none.
     """
-    from zerodr.encoders.inference.encoder import load_tokenizer
+    from zerodr.encoders.network.tokenizing import load_tokenizer
 
     rows = read_json(folder / "config.json").get("vocab_size")
     if not isinstance(rows, int):

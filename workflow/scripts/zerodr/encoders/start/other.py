@@ -12,7 +12,7 @@ from zerodr.config.counterparts import OtherStart
 from zerodr.config.starts import PACKAGE
 from zerodr.encoders.folder.foreign import ModelFolder
 from zerodr.encoders.folder.statements import length_limit
-from zerodr.encoders.inference.encoder import load_tokenizer
+from zerodr.encoders.network.tokenizing import load_tokenizer
 from zerodr.encoders.start.importing import OVERRIDES, ImportSettings, copy_model, resolve
 from zerodr.errors import ModelError
 

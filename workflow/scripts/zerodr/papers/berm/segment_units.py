@@ -24,7 +24,7 @@ from zerodr.collections.access import corpus_ids
 from zerodr.config.base import validate
 from zerodr.config.params import SourceTexts
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, read_contract
-from zerodr.encoders.inference.encoder import load_tokenizer
+from zerodr.encoders.network.tokenizing import load_tokenizer
 from zerodr.errors import CollectionError, ModelError
 from zerodr.mining.positives import known_positives
 from zerodr.papers.berm.settings import CutSettings, TextCut

@@ -147,8 +147,8 @@ class SegmentEngine(Recorded):
     def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Agreement:
         layouts = self._layouts(turn, members)
         if self.owners is not None:
-            parts = (self.owners, factors, self.clusters, turn.group, spare, self.room)
-            whole = cluster_sums.summed_gram(self.watch.records, layouts, *parts)
+            how = (self.owners, factors, self.clusters, turn.group, spare, self.room)
+            whole = cluster_sums.summed_gram(self.watch.records, layouts, *how)
             return Agreement(whole, whole.sum(1))
         if turn.group.world == 1:
             gram = cluster_sums.gram(self.watch.records, layouts, len(factors), spare, self.room)

@@ -127,18 +127,18 @@ def updated(
         finished: steps with this one; steps: of the episode.
     """
     if settings.mode == "official":
-        parts = (values.view(settings.devices, -1) for values in (state.omega, sums, present))
+        devices = (values.view(settings.devices, -1) for values in (state.omega, sums, present))
         pieces = [
             dro.official_update(omega, losses, seen, settings.rho, settings.ema, settings.floor)
-            for omega, losses, seen in zip(*parts, strict=True)
+            for omega, losses, seen in zip(*devices, strict=True)
         ]
         return replace(state, omega=torch.cat(pieces)), sums.numel() / settings.devices / settings.rho
     if settings.effective is None:
         how = (settings.kappa, settings.temperature, settings.absent or "keep", settings.floor)
         return replace(state, omega=dro.update_weights(state.omega, sums, present, *how)), settings.temperature
-    taking_part = present if settings.absent != "decay" else torch.ones_like(present)
+    steered = present if settings.absent != "decay" else torch.ones_like(present)
     omega, added, temperature = dro.steered_update(
-        state.omega, state.added, sums, taking_part, settings.kappa, settings.effective, finished / steps, steps
+        state.omega, state.added, sums, steered, settings.kappa, settings.effective, finished / steps, steps
     )
     omega = omega.clamp(min=settings.floor)
     return replace(state, omega=omega / omega.sum(), added=added), temperature

@@ -25,7 +25,7 @@ from zerodr.training.objectives.base import Encoded, Objective, State
 from zerodr.training.optimizers import Lamb, Schedule, load_moments, moments, set_rate
 
 CLASSIFIER = Path("adversary") / "classifier.safetensors"
-PLACES = ("filled", "next")  # of a queue, next to its rows
+POSITIONS = ("filled", "next")  # of a queue, next to its rows
 SAMPLES, WEIGHTS = 6, 7  # first words of a seed: what the random numbers are for
 
 
@@ -249,8 +249,8 @@ class Adversary(Objective):
 
     def save(self, folder: Path) -> None:
         """Write `adversary/classifier.safetensors`: weights, moments, and a queue that the next stage goes on with."""
-        places = {key: torch.tensor(getattr(self.queue, key)) for key in PLACES}
-        queue = {"queue": self.queue.rows} | places if self.goes_on else {}
+        positions = {key: torch.tensor(getattr(self.queue, key)) for key in POSITIONS}
+        queue = {"queue": self.queue.rows} | positions if self.goes_on else {}
         write_tensors(folder / CLASSIFIER, self._tensors() | queue)
 
     def go_on_from(self, parent: Path) -> None:
@@ -265,7 +265,7 @@ class Adversary(Objective):
         if "queue" not in saved or saved["queue"].shape != self.queue.rows.shape:
             problem = f"{CLASSIFIER} has no queue of {self.queue.length} batches of {self.queue.size}"
             raise ArtifactError(parent, problem, "train it again, with the same queue_length and batch_queries")
-        self.queue.load_state_dict({key: saved[key] for key in ("queue", *PLACES)})
+        self.queue.load_state_dict({key: saved[key] for key in ("queue", *POSITIONS)})
         self._take(saved)
 
     def _tensors(self) -> dict[str, Tensor]:

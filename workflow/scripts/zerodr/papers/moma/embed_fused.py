@@ -205,10 +205,10 @@ def measure_latency(stage: Stage) -> None:
     asked_vectors = np.concatenate([augmenter.encode_batch([tokens[0]]) for tokens in asking])
     target, memories = stage.path("collection"), stage.folders("memories")
     of_file = [memories[name] for name, count in settings.shards.items() for _ in range(count)]
-    found = dict(zip(stage.paths("memory_vectors"), of_file, strict=True))
+    folder_of = dict(zip(stage.paths("memory_vectors"), of_file, strict=True))
     times = {
         "augmenter_query": _each(numbers, lambda n: augmenter.encode_batch([asking[n][0]])),
-        "memory_search": _search(found, asked_vectors, settings, stage.threads) / len(queries),
+        "memory_search": _search(folder_of, asked_vectors, settings, stage.threads) / len(queries),
         "query_without_documents": _each(numbers, lambda n: plain.vectors([queries[n]], [[]], texts_of)),
         "query": _each(numbers, lambda n: plain.vectors([queries[n]], [keys[n]], texts_of)),
         "query_with_cached_documents": _each(numbers, lambda n: cached.vectors([queries[n]], [keys[n]], texts_of)),

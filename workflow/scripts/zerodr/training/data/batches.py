@@ -120,10 +120,10 @@ class Stream:
         epoch, position = divmod(step, self.steps_per_epoch)
         if self._epoch[0] != epoch:
             self._epoch = (epoch, self._ordered(epoch))
-        places = np.arange(position * self.batch_queries, (position + 1) * self.batch_queries)
-        rows = self._epoch[1][places // self.consecutive]
+        numbers = np.arange(position * self.batch_queries, (position + 1) * self.batch_queries)
+        rows = self._epoch[1][numbers // self.consecutive]
         if self.consecutive > 1:
-            turns = epoch * self.consecutive + places % self.consecutive
+            turns = epoch * self.consecutive + numbers % self.consecutive
             drawn = [self._next(int(row), int(turn)) for row, turn in zip(rows, turns, strict=True)]
         else:
             generator = np.random.default_rng([DRAW, *self.seed, step])

@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from zerodr.artifacts.record import write_json
 from zerodr.encoders.folder.contract import read_contract
-from zerodr.encoders.inference.encoder import load_tokenizer
-from zerodr.encoders.network.tokenizing import BARE
+from zerodr.encoders.network.tokenizing import BARE, load_tokenizer
 from zerodr.errors import CollectionError
 from zerodr.training.pretraining.passages import Blocks, sizes_path, texts_of, write_passages
 
