@@ -16,8 +16,8 @@ import typer
 import yaml
 from tests.dag.conftest import clone
 
+from zerodr.__main__ import app
 from zerodr.checkout import split_config
-from zerodr.operations.lookup_commands import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "config/README.md", *sorted((ROOT / "docs").rglob("*.md"))]

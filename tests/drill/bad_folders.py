@@ -127,12 +127,12 @@ def plain_faults() -> Iterator[Fault]:
     yield "half an archive", {"corpus.jsonl.gz": gzip.compress(json_lines(CORPUS).encode() * 99)[:60]}, "notes", None
     yield "an archive that is none", {"corpus.jsonl.gz": json_lines(CORPUS)}, "notes", None
     for name in (
-        "Corpus.jsonl",
         "corpus.json",
         "corpus.jsonl.zst",
-        "collection.tsv",
         "corpus.ndjson",
-        "documents.jsonl",
+        "documents.xlsx",
+        "topics.tsv",
+        "notes.doc",
     ):
         yield f"{name} alone", {name: json_lines(CORPUS)}, name, None
     yield "judgements without queries", corpus | {"qrels/test.tsv": QRELS}, "notes", None

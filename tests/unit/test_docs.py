@@ -247,8 +247,8 @@ def test_the_encoder_of_the_example_works(pages, monkeypatch):
 def test_the_collection_of_the_example_is_a_valid_entry(pages):
     block = re.search(r"```yaml[^\n]*\n(collections:.*?)```", pages["docs/add-collection.md"], re.S)
     assert block is not None
-    entry = yaml.safe_load(block[1])["collections"]["notes"]
-    assert Collection.model_validate({"name": "notes"} | entry).evaluation_split == "test"
+    entry = yaml.safe_load(block[1])["collections"]["letters"]
+    assert Collection.model_validate({"name": "letters"} | entry).evaluation_split == "test"
 
 
 def test_the_picture_of_the_dag_has_every_rule(root, monkeypatch):

@@ -134,7 +134,7 @@ def test_what_can_not_be_read_is_a_named_hole(tmp_path):
     told = "\n".join(remarks)
     assert "locked.pdf: is locked by a password" in told and "broken.docx: is no Word file" in told
     assert "broken.pdf: is damaged" in told and "scan.pdf" in told and "empty.md: holds no text" in told
-    assert not_read(tmp_path) == "not read: 1 .png"
+    assert not_read(tmp_path) == "not read: x.png"
 
 
 def test_equal_passages_are_read_once(tmp_path):
@@ -199,7 +199,7 @@ def test_tables_about_queries_are_no_documents(tmp_path):
     (tmp_path / "topics.tsv").write_text("id\ttext\n1\tquery\n")
     (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "x"}\n')
     assert [row.id for row in read(tmp_path)[0]] == ["1"]
-    assert not_read(tmp_path) == "not read: 1 .tsv" and set(find_files(tmp_path)) == {"corpus", "queries"}
+    assert not_read(tmp_path) == "not read: topics.tsv" and set(find_files(tmp_path)) == {"corpus", "queries"}
     assert estimated_documents(tmp_path) == 2
 
 

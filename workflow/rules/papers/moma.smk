@@ -122,7 +122,7 @@ rule measure_shares:
 rule measure_latency:
     """Measure the time of augmented queries.
 
-    Reads: memories, collection, corpus, index, model, rankings.
+    Reads: memories, memory_vectors, collection, corpus, index, model, rankings.
     """
     input:
         unpack(PLAN.inputs("measure_latency")),

@@ -15,7 +15,7 @@ TABLES = ("jsonl", "tsv", "csv", "jsonl.gz", "tsv.gz", "csv.gz", "parquet")  # a
 TEXTS = ("txt", "text", "md", "markdown", "html", "htm", "xhtml", "pdf", "docx")
 ABOUT_QUERIES = re.compile(r"(?i).*(query|queries|topics?\b|qrel|judg|relevance).*")
 QUERIES = {"query", "queries", "topics", "qrel", "qrels"}  # names of texts that are no documents
-MOST_FILES = 100_000
+MOST_FILES, FEW = 100_000, 3
 BYTES = {"pdf": 8_000, "docx": 4_000, "html": 3_000, "htm": 3_000, "xhtml": 3_000}  # of a passage, roughly
 TEXT_BYTES = 900
 
@@ -95,7 +95,9 @@ def estimated_passages(path: Path) -> int:
 
 
 def by_ending(paths: Sequence[Path]) -> str:
-    """Count files by the ending of their names, in a clause: `3 .png and 1 .xlsx`."""
+    """Name few files, or count them by the ending of their names, in a clause: `4 .png and 2 .xlsx`."""
+    if len(paths) <= FEW:
+        return " and ".join(path.name for path in paths)
     counts = Counter(path.suffix.lower() or path.name for path in paths)
     clauses = [f"{count} {ending}" for ending, count in counts.most_common(5)]
     return " and ".join(clauses) + (" and others" if len(counts) > len(clauses) else "")

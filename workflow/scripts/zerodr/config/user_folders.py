@@ -150,7 +150,7 @@ def _about(path: Path) -> bool:
 def not_read(folder: Path) -> str:
     """Return `not read: ` with the first of `unread_files`; empty: there are none."""
     files = find_files(folder)
-    if not is_loose(files.get("corpus", ())):
+    if "corpus" in files and not is_loose(files["corpus"]):
         names = unread_files(folder)
         return f"not read: {first_names(names)}" if names else ""
     read = {path for paths in files.values() for path in paths}

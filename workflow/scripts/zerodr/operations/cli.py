@@ -324,11 +324,11 @@ def convert(
 @app.command(rich_help_panel="Look at results")
 def show(config: Words = None) -> None:
     """Print the main table, and the paths of plots, logs and lineage; before it is whole, what is finished of it."""
+    from zerodr.plan.reporting import table_params
     from zerodr.reporting.table import show as shown
 
     plan = plan_of(config or [])
-    params = json.loads(plan.settings("build_table")(None))["settings"]
-    typer.echo(shown(plan.selection, [Path(path) for path in plan.evaluations("summary")], params))
+    typer.echo(shown(plan.selection, [Path(path) for path in plan.evaluations("summary")], table_params(plan)))
 
 
 @app.command(rich_help_panel="Look at results")

@@ -29,7 +29,8 @@ def _table_inputs(plan: Plan, wc: Any) -> Files:
 
 
 @params("build_table")
-def _table_params(plan: Plan, wc: Any) -> Params:
+def table_params(plan: Plan, wc: Any = None) -> Params:
+    """Return the settings of the main table."""
     references = [reference.model_dump(mode="json") for reference in plan.config.references]
     several = {name: plan.bench.by_seed(name) for name in plan.ranked}
     seeds = {name: names for name, names in several.items() if len(names) > 1}

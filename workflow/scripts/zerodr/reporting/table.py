@@ -260,7 +260,7 @@ def show(selection: str, summaries: list[Path], params: dict[str, Any]) -> str:
         return f"\n{table.read_text(encoding='utf-8').rstrip()}\n{NEXT.format(name=selection, link=_published())}"
     if not finished:
         raise ArtifactError(table, "is missing", "run: make mini")
-    settings, frame = validate(TableSettings, params, "build_table"), read_summaries(finished)
+    settings, frame = validate(TableSettings, params, "the table"), read_summaries(finished)
     grid = fill(frame, settings).printed()
     notes = [
         f"not the whole table: {len(finished)} of {len(summaries)} cells are on disk; to go on, repeat the command",
