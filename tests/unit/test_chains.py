@@ -136,7 +136,7 @@ def test_chains_that_are_refused(root, change_of, told):
         value = yaml.safe_load(path.read_text())
         del value["scales"]["lab"]["start"]
         value["scales"]["lab"]["settings"]["encoder"] = {"init": "ance/ep2"}
-        path.write_text(yaml.safe_dump(value))
+        path.write_text(yaml.safe_dump(value, sort_keys=False))
     with pytest.raises(ConfigError, match=told):
         lab_plan(root, methods=("dpr+odd", "bm25-flat"))
 

@@ -160,8 +160,12 @@ def test_what_learned_from_documents_is_known(notes):
     assert [method["adapted"] for method in methods] == [False, False, True, True]
     exported = params(plan(notes, held_out=300), "export_adapted", collection="notes")["settings"]
     assert exported["encoders"] == ["all-minilm-l6-v2", "adapt-query"]
-    assert exported["methods"][3]["encoder"] == "adapt-query" and set(exported["methods"][3]["searches"]) == {
-        "bm25-flat+bm25s"
+    fused = exported["methods"][3]
+    assert fused["encoder"] == "adapt-query" and list(exported["indexes"]) == ["bm25-flat+bm25s"]
+    assert {name: way["kind"] for name, way in fused["ways"].items()} == {
+        "hybrid+adapt-query": "fusion",
+        "bm25-flat+bm25s": "lexical",
+        "adapt-query": "dense",
     }
     assert exported["methods"][2]["scope"] == "notes.proxy" and exported["methods"][1]["scope"] == "shared"
 

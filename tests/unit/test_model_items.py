@@ -120,8 +120,11 @@ def test_footnotes_name_the_methods_that_they_are_about(lab):
 
 
 def test_a_measure_of_an_item_is_a_known_one():
-    with pytest.raises(ConfigError, match="'recall_10' is no measure, did you mean recall_100"):
-        item_of({"kind": "methods", "title": "x", "methods": ["a"], "baseline": "a", "measure": "recall_10"}, "x")
+    item = {"kind": "methods", "title": "x", "methods": ["a"], "baseline": "a"}
+    assert item_of(item | {"measure": "recall_10"}, "x").measure == "recall_10", "any cutoff will do"
+    for wrong in ("recal_10", "recall_0"):
+        with pytest.raises(ConfigError, match=f"'{wrong}' is no measure, did you mean recall_"):
+            item_of(item | {"measure": wrong}, "x")
 
 
 # ---- what is told --------------------------------------------------------------------------------------------------

@@ -129,6 +129,7 @@ LAYOUTS = {
     "contriever-msmarco": contriever,
     "tas-b": tas_b,
     "gtr-base": gtr,
+    "gtr-large": gtr,
     "ance-released": ance,
     "coco-dr-released": condenser_style,
     "cocondenser-released": condenser_style,
@@ -165,7 +166,7 @@ def test_a_released_layout_gives_the_vectors_of_its_own_library(root, folder, na
         vectors = encoder.encode_batch([tokens[row] for row in range(len(tokens))])
         np.testing.assert_allclose(vectors, expected(side), atol=3e-5)
     contract = read_contract(made)
-    assert contract.similarity == ("cosine" if name == "gtr-base" else "dot")
+    assert contract.similarity == ("cosine" if LAYOUTS[name] is gtr else "dot")
     assert contract.towers == ("separate" if name == "dpr-released" else "tied")
 
 

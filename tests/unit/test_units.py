@@ -17,6 +17,7 @@ from tests.unit.unit_helpers import CHINESE, QUERIES, label, lay_out, segment, s
 
 from zerodr.config.base import validate
 from zerodr.encoders.inference.encoder import load_encoder
+from zerodr.encoders.network.tokenizing import Call
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, ModelError
 from zerodr.papers.berm.answers import has_answers, read_answers
 from zerodr.papers.berm.settings import BermSettings, CutSettings, UnitSettings
@@ -204,9 +205,9 @@ def test_chinese_passages_are_cut_and_labelled_by_punctuation(tmp_path, monkeypa
         text, row = " ".join(filter(None, (title, "".join(parts)))), rows[key]
         cuts = [text[a:b] for a, b in zip(row["char_start"], row["char_end"], strict=True)]
         assert cuts == parts
-        ids = tokenizer(text)["input_ids"]
+        (ids,) = Call(limit=64).ids(tokenizer, [text])
         own = [ids[a:b] for a, b in zip(row["token_start"], row["token_end"], strict=True)]
-        assert own == [tokenizer(part, add_special_tokens=False)["input_ids"] for part in parts]
+        assert own == Call().ids(tokenizer, parts)
     assert not [record for record in caplog.records if "lost" in record.message]
     facts = json.loads(Path("results/units/statistics.json").read_text())
     assert facts["histogram_units"] | {"1": 1, "3": 1, "4": 1} == facts["histogram_units"] and facts["units"] == 8

@@ -75,15 +75,16 @@ def weigh(
     objective: ObjectiveSettings,
     model: Any,
     clusters: list[int],
+    steps: int = 1,
     engine: str | None = None,
 ) -> ClusterWeighted:
     """As `weigh_clusters`, with an engine by name; `loop` is the reference."""
     if engine is None:
-        return weigh_clusters(base, settings, objective, model, clusters)
+        return weigh_clusters(base, settings, objective, model, clusters, steps)
     assert isinstance(base, QueryObjective)
     layers = None if settings.layers == "all" else settings.layers
     chosen = Loop(model, layers) if engine == "loop" else make_engine(cast(EngineName, engine), model, settings)
-    return ClusterWeighted(base, settings, clusters, chosen)
+    return ClusterWeighted(base, settings, clusters, chosen, steps)
 
 
 class Probe(ClusterWeighted):
@@ -104,7 +105,7 @@ def weighted(
     if ours["mode"] != "idro":
         del ours["kappa"]
     chosen = GroupSettings(**ours)
-    made = weigh(make_objective(objective), chosen, objective, model, clusters_of(examples), engine)
+    made = weigh(make_objective(objective), chosen, objective, model, clusters_of(examples), engine=engine)
     return Probe(made.base, made.settings, made.clusters.tolist(), made.engine)
 
 

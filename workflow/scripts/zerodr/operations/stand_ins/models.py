@@ -46,6 +46,7 @@ FORMS = {
     "OpenMatch/cocodr-base-msmarco": Form(),
     "OpenMatch/condenser-large": Form(head="ForMaskedLM"),
     "cross-encoder/ms-marco-MiniLM-L6-v2": Form(head="ForSequenceClassification"),
+    "distilbert/distilbert-base-uncased": Form("distilbert", "ForMaskedLM"),
     "facebook/contriever": Form(),
     "facebook/contriever-msmarco": Form(),
     "facebook/dpr-ctx_encoder-multiset-base": Form(side="ctx_encoder"),
@@ -54,13 +55,15 @@ FORMS = {
     "google-bert/bert-base-uncased": Form(head="ForMaskedLM"),
     "google-t5/t5-base": Form("t5", "ForConditionalGeneration"),
     "sentence-transformers/gtr-t5-base": Form("t5", modules=("Pooling", "Dense", "Normalize")),
+    "sentence-transformers/gtr-t5-large": Form("t5", modules=("Pooling", "Dense", "Normalize")),
     "sentence-transformers/msmarco-distilbert-base-tas-b": Form("distilbert", modules=("Pooling",)),
     "sentence-transformers/msmarco-roberta-base-ance-firstp": Form(
         "roberta", modules=("Pooling", "Dense", "LayerNorm")
     ),
 }
 """Published models that recipes name; another one stands in as a plain BERT."""
-MEAN = ("sentence-transformers/gtr-t5-base",)  # pools by the mean, others by the first token
+MEAN = ("sentence-transformers/gtr-t5-base", "sentence-transformers/gtr-t5-large")
+"""They pool by the mean, others by the first token."""
 
 
 def write_models(names: Iterable[str], folder: Path) -> None:

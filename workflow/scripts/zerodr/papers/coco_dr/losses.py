@@ -123,7 +123,7 @@ def acting_temperature(sums: Tensor, share: float) -> float:
     """Find T at which softmax(sums / T), (K,), are weights of `share` of the clusters; infinite for equal sums.
 
     >>> round(acting_temperature(torch.tensor([1.0, 0.0, 0.0, 0.0]).double(), 0.7), 3)
-    0.557
+    0.58
     """
     spread = float(sums.max() - sums.min())
     if spread <= 0 or share * len(sums) <= 1:
@@ -154,6 +154,15 @@ def steered_update(
 
     Returns:
         omega (K,), added (K,), T.
+
+    >>> omega, present = torch.full((4,), 0.25).double(), torch.ones(4, dtype=torch.bool)
+    >>> sums = torch.tensor([1.0, 0.0, 0.0, 0.0]).double()
+    >>> halfway = steered_update(omega, torch.zeros(4), sums, present, kappa=1.0, share=0.7, progress=0.5, ends=2)
+    >>> halfway[1].tolist(), round(halfway[2], 2)  # at the end twice as much is added
+    ([0.75, -0.25, -0.25, -0.25], 1.16)
+    >>> omega, _, temperature = steered_update(*halfway[:2], sums, present, 1.0, share=0.7, progress=1.0, ends=2)
+    >>> round(effective_share(omega), 2)
+    0.7
     """
     mean = (omega * sums)[present].sum() / omega[present].sum()
     added = torch.where(present, kappa * added + sums - mean, added)
