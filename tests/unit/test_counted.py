@@ -1,4 +1,4 @@
-"""What was counted in the papers is there: items, tests and keys of the list, with a reason where it is another way."""
+"""The list of what the papers hold names items, tests and keys that exist, and a reason for each deviation."""
 
 from __future__ import annotations
 

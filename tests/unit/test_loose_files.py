@@ -93,6 +93,7 @@ def read(folder: Path, **settings: object) -> tuple[list[Document], list[str]]:
         ("a.txt", b"Give fluids.\n\nSoon.", "a", "Give fluids.\nSoon."),
         ("a.md", MARKDOWN.encode(), "Sepsis care", "Give fluids and antibiotics.\nsoon\noften"),
         ("a.HTML", PAGE.encode(), "Sepsis care", "Give fluids.\ndrug | dose"),
+        ("a.html", b"<div>" * 5000 + b"Give fluids." + b"</div>" * 5000, "a", "Give fluids."),
         ("a.docx", word("Give fluids."), "Sepsis care", "Give fluids."),
         ("a.txt", "Größe und Maß".encode("cp1252"), "a", "Größe und Maß"),
         ("a.txt", "Größe".encode("utf-16"), "a", "Größe"),

@@ -17,6 +17,7 @@ from zerodr.collections.readers.base import Document, Judgement, Query
 from zerodr.config.load import load_bench
 from zerodr.config.pins import read_lock
 from zerodr.config.rehearsal import Rehearsal
+from zerodr.errors import ArtifactError
 from zerodr.operations import rehearsal_report
 from zerodr.operations.estimate import rehearsed
 from zerodr.operations.estimate.jobs import Job
@@ -221,3 +222,10 @@ def test_a_rehearsal_ends_within_its_time_as_by_ctrl_c(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(script))
     assert rehearse(["all"], plan_of(tmp_path), substitutes=False, within_s=0.5) == 130
     assert (tmp_path / "rehearsal/stopped").read_text().strip() == str(tmp_path / "rehearsal")
+
+
+@pytest.mark.parametrize("text", ["{", '[{"rule": "x"}]', "3"])
+def test_a_damaged_measurement_is_told(tmp_path, text):
+    (tmp_path / "measured.json").write_text(text)
+    with pytest.raises(ArtifactError, match=r"measured.json: is no measurement of a rehearsal .*: delete it"):
+        rehearsed.read(tmp_path / "measured.json")

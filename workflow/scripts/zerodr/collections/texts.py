@@ -103,7 +103,7 @@ def _lines(text: str) -> str:
 
 def html_blocks(text: str) -> Iterator[Block]:
     """Return the headings and paragraphs of a web page, without menus and scripts; cells of a table's row in one."""
-    from selectolax.lexbor import LexborHTMLParser, LexborNode
+    from selectolax.lexbor import LexborHTMLParser
 
     tree = LexborHTMLParser(text)
     if tree.body is None:
@@ -119,25 +119,29 @@ def html_blocks(text: str) -> Iterator[Block]:
         if paragraph.strip(" |"):
             yield Block(0, paragraph.strip(" |"))
 
-    def walk(node: LexborNode) -> Iterator[Block]:
-        for child in node.iter(include_text=True):
-            tag = str(child.tag)
-            if tag == "-text":
-                held.append(child.text_content or "")
-            elif tag in HEADINGS:
+    # A stack of its own: pages of generators nest deeper than Python's calls may.
+    open_nodes = [("", tree.body.iter(include_text=True))]
+    while open_nodes:
+        tag, children = open_nodes[-1]
+        child = next(children, None)
+        if child is None:
+            open_nodes.pop()
+            if tag in BREAKS:
                 yield from flush()
-                if heading := " ".join(child.text(deep=True, separator=" ").split()):
-                    yield Block(HEADINGS[tag], heading)
-            elif tag in BREAKS:
+            elif tag in ("td", "th"):
+                held.append(" | ")
+            continue
+        tag = str(child.tag)
+        if tag == "-text":
+            held.append(child.text_content or "")
+        elif tag in HEADINGS:
+            yield from flush()
+            if heading := " ".join(child.text(deep=True, separator=" ").split()):
+                yield Block(HEADINGS[tag], heading)
+        else:
+            if tag in BREAKS:
                 yield from flush()
-                yield from walk(child)
-                yield from flush()
-            else:
-                yield from walk(child)
-                if tag in ("td", "th"):
-                    held.append(" | ")
-
-    yield from walk(tree.body)
+            open_nodes.append((tag, child.iter(include_text=True)))
     yield from flush()
 
 

@@ -43,7 +43,10 @@ def export(folder: Path, kind: str, target: Path) -> str:
         raise ModelError(folder, f"is {facts.method}, which has no model to export", "use it by zerodr.Retriever")
     if target.exists():
         raise ArtifactError(target, "is there already", "name a new folder")
-    KINDS[kind](folder, facts, target)
+    making = target.with_name(f".{target.name}.making")
+    shutil.rmtree(making, ignore_errors=True)
+    KINDS[kind](folder, facts, making)
+    making.replace(target)
     if facts.kind == "dense":
         return f"{kind} holds all of {facts.method}"
     missing = f"{facts.method}, which was measured, needs zerodr.Retriever"

@@ -213,9 +213,12 @@ class Retriever:
         if models.exists():
             shutil.copytree(models, making / INDEX / folders.MODELS)
         self._write(making / INDEX, now)
+        earlier = target.with_name(f".{target.name}.earlier")
+        shutil.rmtree(earlier, ignore_errors=True)
         if target.exists():
-            shutil.rmtree(target)
+            target.replace(earlier)  # whole until the new one is there
         making.replace(target)
+        shutil.rmtree(earlier, ignore_errors=True)
 
     def _write(self, index: Path, now: Holdings) -> None:
         index.mkdir(exist_ok=True)

@@ -55,7 +55,7 @@ def serve(
     run_server(*_open(result, other, corpus), port)
 
 
-@app.command()
+@app.command(rich_help_panel="Extend and set up")
 def export(
     retriever: Annotated[Path, typer.Argument(help="Such as results/adapted/notes/model.")],
     target: Annotated[Path, typer.Argument(help="The folder to make.")],

@@ -9,7 +9,7 @@ import typer
 from zerodr.operations.cli import Words, app, plan_of
 
 
-@app.command()
+@app.command(rich_help_panel="Plan and run")
 def rehearse(
     target: Annotated[str, typer.Argument(help="Target for snakemake.")] = "results/beir/all.tsv",
     methods: Annotated[str, typer.Option(help="Rows, separated by commas; default: those of the scale.")] = "",
@@ -33,16 +33,6 @@ def rehearse(
     if cores and not gpus_here() and not any(word.startswith("gpus=") for word in words):
         words.append("gpus=0")
     here = ["--executor", "local", "--cores", str(cores)] if cores else []
-    options = [
-        target,
-        "--profile",
-        profile,
-        "--keep-going",
-        "--retries",
-        "0",
-        *here,
-        "--config",
-        *words,
-        "rehearse=true",
-    ]
+    options = [target, "--profile", profile, "--keep-going", "--retries", "0", *here]
+    options += ["--config", *words, "rehearse=true"]
     raise typer.Exit(run(options, plan_of(words), substitutes, seconds_of(within) if within else None))

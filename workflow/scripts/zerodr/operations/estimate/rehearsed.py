@@ -10,6 +10,7 @@ from typing import Any
 
 from zerodr.artifacts.record import Record, write_json
 from zerodr.config.rehearsal import Rehearsal
+from zerodr.errors import ArtifactError
 from zerodr.operations.estimate.jobs import Job
 
 FILE = Path("rehearsal/measured.json")
@@ -93,6 +94,13 @@ def _key(rule: str, wildcards: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def read(path: Path = FILE) -> Rehearsed:
-    """Read what the last rehearsal of a checkout measured; nothing where there was none."""
-    rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    return Rehearsed(Measured(**row) for row in rows)
+    """Read what the last rehearsal of a checkout measured; nothing where there was none.
+
+    Raises:
+        ArtifactError: the file is damaged, or of another version.
+    """
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        return Rehearsed(Measured(**row) for row in rows)
+    except (ValueError, TypeError) as error:
+        raise ArtifactError(path, f"is no measurement of a rehearsal ({error!s:.80})", "delete it") from None
