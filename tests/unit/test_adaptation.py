@@ -313,6 +313,13 @@ def test_the_stage_decides_and_asks(judged):
     )
 
 
+def test_too_few_queries_are_no_count_of_searches(judged):
+    for path in judged[0]["per_query"]:
+        pq.write_table(pq.read_table(path).slice(0, 5), path)
+    answer = json.loads((answer_of(*judged) / "answer.json").read_text())
+    assert (answer["first"], answer["advice"], answer["needed"]) == ({}, "Use Start.", 7)
+
+
 @pytest.mark.parametrize(
     ("choice", "shares", "words"),
     [

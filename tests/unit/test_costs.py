@@ -74,7 +74,12 @@ def test_times_add_up_along_the_longest_chain(plan, tmp_path):
     told = costs.costs(jobs, Estimates(plan, tmp_path / "past"))
     assert told.seconds[0] == pytest.approx(60 + START_S), "only the record of the planned device counts"
     assert told.seconds[1] == pytest.approx(3 + START_S), "config/speeds.yaml"
-    assert told.path == [0, 1, 2] and (told.reckoned, told.light) == (1, 1) and told.gpu_hours == 0 and told.spans == {}
+    assert (
+        told.path == [0, 1, 2]
+        and (len(told.reckoned), told.light) == (1, 1)
+        and told.gpu_hours == 0
+        and told.spans == {}
+    )
     assert told.unknown == [3] and told.limits[3] == 60 * 720, "a limit is never part of the estimate"
     assert told.limits[:3] == [60 * 30, 60 * 30, 0.0]
     assert told.seconds[2:] == [START_S, START_S]

@@ -146,6 +146,25 @@ def test_judgements_in_every_form(tmp_path, name, content):
     assert read(tmp_path)[2] == {"test": JUDGEMENTS}
 
 
+@pytest.mark.parametrize("judged", ["qrels", "default", "data"])
+def test_data_sets_as_the_hub_keeps_them(tmp_path, judged):
+    pieces = {
+        "corpus/corpus-00000-of-00002": (["_id", "title", "text"], DOCUMENTS[:2]),
+        "corpus/corpus-00001-of-00002": (["_id", "title", "text"], DOCUMENTS[2:]),
+        "queries/queries-00000-of-00001": (["_id", "text"], QUERIES),
+        f"{judged}/test-00000-of-00001": (JUDGED, JUDGEMENTS),
+    }
+    contents = {f"{name}.parquet": text_of("parquet", *rows) for name, rows in pieces.items()}
+    put(tmp_path, contents)
+    documents, queries, judgements, _ = read(tmp_path)
+    assert ([row[0] for row in documents], queries, judgements) == (["d1", "d2", "d 3"], QUERIES, {"test": JUDGEMENTS})
+
+
+def test_a_folder_may_be_named_qrels(tmp_path):
+    put(tmp_path / "qrels", BASE | {"qrels/test.txt": SPACED})
+    assert read(tmp_path / "qrels")[2] == {"test": JUDGEMENTS}
+
+
 def test_splits_have_the_names_of_their_files(tmp_path):
     put(tmp_path, BASE | {"qrels/dev.tsv.gz": gzip.compress(SPACED.encode(), mtime=0), "qrels.dev.small.txt": SPACED})
     assert set(read(tmp_path)[2]) == {"dev", "dev.small"}
@@ -163,7 +182,7 @@ def test_files_of_systems_and_notes_are_no_judgements(tmp_path, name):
 
 
 OTHER_FILES = ["qrels/test.xml", "qrels/test.tsv~", "qrels/test.json", "qrels/sub/", "judgements.tsv", "Queries.jsonl"]
-OTHER_FILES += ["topics.txt", "qrels.zip", "qrels.tsv.bak", "corpus.xlsx", "relevance/"]
+OTHER_FILES += ["qrels", "topics.txt", "qrels.zip", "qrels.tsv.bak", "corpus.xlsx", "relevance/"]
 
 
 @pytest.mark.parametrize("name", OTHER_FILES)

@@ -69,6 +69,7 @@ def test_own_documents_stay_where_the_protocol_keeps_them(folder):
         ("q0 Q0 a 1 1.0 t\nq0 Q0 a 2 0.5 t\n", "ranks document 'a' twice for query 'q0'"),
         ("q0 Q0 z 1 1.0 t\n", "ranks 1 document that toy does not hold, such as 'z'"),
         ("q0 Q0 a 1 nan t\n", "NaN or infinite"),
+        ("q0 Q0 a 1 1e39 t\n", "NaN or infinite"),
         ("q0 a 1.0\n", "is no TREC run"),
     ],
 )
@@ -94,6 +95,7 @@ def ranked(scores: list[float], ranks: list[int], queries: int = 2) -> str:
         ([0.1, 0.2, 0.3], [1, 2, 3], "scores contradict the ranks in 2 of 2 queries"),
         ([0.3, 0.2, 0.1], [3, 2, 1], "scores contradict the ranks in 2 of 2 queries"),
         ([1.0, 1.0, 1.0], [1, 2, 3], "all scores are equal in 2 of 2 queries"),
+        ([9.00000003, 9.00000002, 9.00000001], [1, 2, 3], "in 2 of 2 queries scores of the first 10"),
         ([0.3, 0.2, 0.1], [0, 1, 2], ""),
         ([0.3, 0.2, 0.2], [1, 2, 2], ""),
         ([0.3, 0.2, 0.1], [1, 1, 1], ""),

@@ -60,6 +60,8 @@ def test_systems_take_turns_and_a_document_is_there_once(tmp_path, zipped):
 def test_a_run_is_read_in_total_order(tmp_path):
     text = "q1 Q0 d2 1 0.5 x\nq0 Q0 d1 1 3 x\nq1 Q0 d3 2 0.5 x\nq1 Q0 d1 3 0.9 x\n"
     assert imported(tmp_path, text, ["q0", "q1"]) == [["d1"], ["d1", "d3", "d2"]]
+    text = "q0 Q0 d1 1 9.00000002 x\nq0 Q0 d3 2 9.00000001 x\n"  # equal in float32
+    assert imported(tmp_path, text, ["q0"]) == [["d1", "d3"]]
 
 
 @pytest.mark.parametrize(

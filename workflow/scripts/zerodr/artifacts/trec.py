@@ -26,8 +26,8 @@ from zerodr.errors import ArtifactError
 LINE = "expected lines 'query Q0 document rank score tag'"
 LINES = 1 << 20  # formatted together; an Arrow string array holds at most 2 GiB
 WORDS = {"query": "str", "q0": "category", "document": "str", "rank": "category", "score": "str", "tag": "category"}
-ID = pa.dictionary(pa.int32(), pa.string())
-SPACED = {"query": ID, "q0": ID, "document": ID, "rank": ID, "score": pa.float32(), "tag": ID}
+ID, FLOAT = pa.dictionary(pa.int32(), pa.string()), pa.float32()
+SPACED = {"query": ID, "q0": ID, "document": ID, "rank": ID, "score": FLOAT, "tag": ID}
 PIECE = 1 << 24  # bytes that are parsed together
 BREAKS = r"[\s\x00\x1c-\x1f\x85\p{Z}\\]"  # what no line can hold in a word; RE2's \s knows ASCII alone
 BLANK = r"^$|[\s\x00\x1c-\x1f\x85\p{Z}]"  # of what is no word
@@ -35,7 +35,10 @@ SCORE = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?
 DOUBTS = {  # by their name in a summary
     "n_rank_contradicts": "scores contradict the ranks in %d of %d queries, and scores decide: distances need a minus",
     "n_equal_scores": "all scores are equal in %d of %d queries, so that document ids decide their order",
+    "n_equal_in_float32": "in %d of %d queries scores of the first 10 differ by less than trec_eval reads (float32), "
+    "so that document ids decide their order: subtract a constant, or write ranks as scores",
 }
+TOP = 10  # documents of a query
 _UNSAFE, _ESCAPED = re.compile(r"[\s\x00\\]"), re.compile(r"\\u([0-9a-f]{4})")
 
 
@@ -155,9 +158,9 @@ def read_run(path: Path, ranks: bool = False) -> pd.DataFrame:
 
     Args:
         path: the file.
-        ranks: add column `rank` (float64), NaN where the file has no number.
+        ranks: add column `rank`, NaN where the file has no number; it and `score` are float64, as the file has them.
     """
-    table = _read_spaced(path)
+    table = _read_spaced(path, pa.float64() if ranks else FLOAT)
     if table is None:
         return _read_any(path, ranks)
     ids = {name: table[name].unify_dictionaries().combine_chunks() for name in ("query", "document")}
@@ -170,12 +173,12 @@ def _numbers(words: pd.Series) -> np.ndarray:
     return pd.to_numeric(words, errors="coerce").to_numpy(np.float64)
 
 
-def _read_spaced(path: Path) -> pa.Table | None:
+def _read_spaced(path: Path, number: pa.DataType = FLOAT) -> pa.Table | None:
     """Read lines of six words with one space between them, as most systems write them; None where there are others.
 
     On ten million lines this takes half the time of `_read_any`.
     """
-    convert = {"column_types": SPACED, "null_values": [], "strings_can_be_null": False}
+    convert = {"column_types": SPACED | {"score": number}, "null_values": [], "strings_can_be_null": False}
     try:
         with pa.input_stream(str(path), compression="gzip" if path.suffix == ".gz" else None) as stream:
             table = arrow_csv.read_csv(
@@ -201,17 +204,18 @@ def _read_any(path: Path, ranks: bool) -> pd.DataFrame:
     Raises:
         ArtifactError: names the first line that is none of a run.
     """
+    number = pa.float64() if ranks else FLOAT
     try:
         layout = {"sep": r"\s+", "header": None, "names": list(WORDS), "dtype": WORDS, "encoding": "utf-8"}
         frame = pd.read_csv(path, keep_default_na=False, quoting=csv.QUOTE_NONE, **layout)
         if not isinstance(frame.index, pd.RangeIndex) or "" in frame["tag"].cat.categories:
             raise ValueError("a line has not six words")
-        score = pc.cast(strings(frame["score"]), pa.float32())
+        score = pc.cast(strings(frame["score"]), number)
     except (OSError, ValueError, EOFError, zlib.error) as error:
         frame, longest = _read_words(path)
         if longest <= len(WORDS):
             raise ArtifactError(path, f"is no TREC run ({error})", LINE) from error
-        score = pa.array(frame["score"].map(float), pa.float32())
+        score = pa.array(frame["score"].map(float), number)
     ids = {name: unescape(frame[name]) for name in ("query", "document")}
     read = pd.DataFrame(ids).assign(score=score.to_numpy())
     return read.assign(rank=_numbers(frame["rank"].astype("str"))) if ranks else read
@@ -277,7 +281,7 @@ def count_doubts(run: pd.DataFrame) -> dict[str, RunDoubt]:
     """Count the queries whose scores may mean something else; a name of DOUBTS is absent without reason to doubt.
 
     Args:
-        run: columns `query`, `document`, `score`, and `rank`, as the file has them.
+        run: columns `query`, `document`, `score`, and `rank`, as the file has them (`read_run`).
     """
     ordered = run.sort_values(["query", "rank"], kind="stable")
     same = ordered["query"].eq(ordered["query"].shift())
@@ -285,5 +289,18 @@ def count_doubts(run: pd.DataFrame) -> dict[str, RunDoubt]:
     rising = ordered.loc[later & ordered["score"].gt(ordered["score"].shift()), "query"].nunique()
     several = ordered.loc[same, "query"].nunique()
     unequal = ordered.loc[same & ordered["score"].ne(ordered["score"].shift()), "query"].nunique()
-    counts = {"n_rank_contradicts": rising if 2 * rising > several else 0, "n_equal_scores": several - unequal}
+    counts = {
+        "n_rank_contradicts": rising if 2 * rising > several else 0,
+        "n_equal_scores": several - unequal,
+        "n_equal_in_float32": _rounded_alike(run),
+    }
     return {name: RunDoubt(count, several) for name, count in counts.items() if count}
+
+
+def _rounded_alike(run: pd.DataFrame) -> int:
+    """Count the queries with different scores in their first TOP documents, or just below, that float32 makes equal."""
+    best = run.sort_values(["query", "score"], ascending=[True, False], kind="stable")
+    best = best[best.groupby("query").cumcount() <= TOP]
+    before = best["score"].shift()
+    alike = best["score"].astype(np.float32).eq(before.astype(np.float32)) & best["score"].ne(before)
+    return int(best.loc[alike & best["query"].eq(best["query"].shift()), "query"].nunique())

@@ -24,9 +24,12 @@ FORMS = (*ENDINGS, *(f"{ending}.gz" for ending in LINES))
 CORPUS = {f"corpus.{form}" for form in FORMS}
 KINDS = "txt, md, html, pdf, docx, csv, tsv, jsonl, parquet"
 SHORT = f"{{{','.join(ENDINGS)}}}"
-RENAME = "rename the folder, or set byo_name"
+RENAME = "rename the folder, or give it a name (zerodr adapt --name, byo_name)"
 JUDGED = (*ENDINGS, "txt", "trec", "qrels", "qrel")  # endings of judgements, which may be gzipped
-JUDGEMENTS = re.compile(rf"(?P<split>.*?)\.(?:{'|'.join(JUDGED)})(?:\.gz)?")
+SHARD = r"-\d+-of-\d+"  # of a data set of the hub: queries/queries-00000-of-00001.parquet
+HUB = ("default", "data")  # where data sets of the hub, with queries/, have judgements if not in qrels/
+PART = re.compile(rf"(?P<split>.+?){SHARD}\.parquet")
+JUDGEMENTS = re.compile(rf"(?P<split>.*?)(?:{SHARD})?\.(?:{'|'.join(JUDGED)})(?:\.gz)?")
 AT_ROOT = re.compile(rf"qrels(?:[._-](?P<split>.+?))?\.(?:{'|'.join(JUDGED)})(?:\.gz)?")  # next to corpus.*
 USUAL_SPLIT = "test"
 ABOUT = re.compile(r"(?i)(read.?me|licen[cs]e|changelog|notes?)\b.*|.*\.(md|rst|html?|py|sh|pdf)")
@@ -105,7 +108,11 @@ def is_loose(files: Sequence[str]) -> bool:
 def find_files(folder: Path) -> dict[str, tuple[str, ...]]:
     """List the files that are read, by section; without a `corpus.*`, its plain files are the documents."""
     sections = {section: [folder / f"{section}.{ending}" for ending in FORMS] for section in SECTIONS[:2]}
-    sections["judgements"] = [path for path in _listed(folder) + _listed(folder / "qrels") if split_of(path)]
+    judged, parts = _listed(folder) + _listed(folder / "qrels"), _parts(folder / "queries")
+    if parts:
+        sections["queries"] += parts
+        judged += [path for name in HUB for path in _parts(folder / name)]
+    sections["judgements"] = [path for path in judged if split_of(path)]
     files = {section: tuple(str(path) for path in paths if path.is_file()) for section, paths in sections.items()}
     if not files["corpus"]:
         judged = {path for paths in files.values() for path in paths}
@@ -115,11 +122,16 @@ def find_files(folder: Path) -> dict[str, tuple[str, ...]]:
 
 def split_of(path: Path) -> str:
     """Return the split whose judgements a file of a folder holds; empty: its name is none of judgements."""
-    inside = path.parent.name == "qrels"
+    inside = path.parent.name in ("qrels", *HUB) and path.name.partition(".")[0] not in SECTIONS
     match = (JUDGEMENTS if inside else AT_ROOT).fullmatch(path.name)
     if match is None or (inside and ABOUT.fullmatch(path.name)):
         return ""
     return match["split"] or USUAL_SPLIT
+
+
+def _parts(folder: Path) -> list[Path]:
+    """List the files that the hub's data sets have in a subfolder."""
+    return [path for path in _listed(folder) if PART.fullmatch(path.name)]
 
 
 def _listed(folder: Path) -> list[Path]:
@@ -138,7 +150,11 @@ def unread_files(folder: Path) -> list[str]:
     for path in _listed(folder):
         if path.is_dir():
             names += [f"{path.name}/"] if path.name != "qrels" and DATA.fullmatch(path.name) else []
-        elif str(path) not in read and DATA.fullmatch(path.name) and DATA_ENDING.fullmatch(path.name):
+        elif (
+            str(path) not in read
+            and DATA.fullmatch(path.name)
+            and (not path.suffix or DATA_ENDING.fullmatch(path.name))
+        ):
             names.append(path.name)
     return sorted(names)
 

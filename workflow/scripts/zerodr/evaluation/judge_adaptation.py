@@ -101,7 +101,7 @@ def judge_adaptation(stage: Stage) -> None:
             words.append(f"Kendall's tau of the candidates' orders by proxy and by judgements: {tau:.2f}.")
     words += [sentence for row in settings.collections if not row.proxy for sentence in _findings(row, homes, excluded)]
     sizes = {kind.name: len(kind.values) for kind in kinds if kind.decides}
-    first = right_first(kinds)
+    first = right_first(kinds) if comparison.queries >= comparison.needed else {}
     plain = {"kinds": sizes, "sentences": words, "first": first, "advice": advice(answer, settings.methods, first)}
     write_json(folder / "answer.json", answer.plain() | plain)
     for line in table.itertuples():

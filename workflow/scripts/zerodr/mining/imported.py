@@ -159,9 +159,9 @@ def _in_turn(lists: Sequence[Sequence[Any]]) -> Iterator[Any]:
 
 def read_lists_of_run(path: Path) -> dict[str, Ranking]:
     """Read a TREC run: documents by query, best first, ties by id as everywhere."""
-    run = total_order(read_run(path)).drop_duplicates(["query", "document"])
+    run = total_order(read_run(path, ranks=True)).drop_duplicates(["query", "document"])
     by_query = run.groupby("query", sort=False, observed=True)
-    return {str(query): (rows["document"].tolist(), rows["score"].to_numpy()) for query, rows in by_query}
+    return {str(query): (rows["document"].tolist(), rows["score"].to_numpy(np.float32)) for query, rows in by_query}
 
 
 def _opened(path: Path) -> Any:

@@ -71,10 +71,15 @@ class AdaptRequest:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Candidates with the estimated seconds of what is still to do for them, in all and for each left out."""
+    """Candidates with the estimated seconds of what is still to do for them, in all and for each left out.
+
+    Attributes:
+        by_rates: seconds of those jobs whose like has not run here.
+    """
 
     candidates: list[str]
     seconds: float
+    by_rates: float
     left_out: dict[str, float]
     jobs: list[Job]
     unknown: int
@@ -229,9 +234,8 @@ def choose(
             continue
         chosen.append(one)
         done |= needs[one]
-    return Candidates(
-        chosen, total(done), left_out, [jobs[n] for n in sorted(done)], len(done & set(estimates.unknown))
-    )
+    rated, unknown = total(done.intersection(estimates.reckoned)), len(done.intersection(estimates.unknown))
+    return Candidates(chosen, total(done), rated, left_out, [jobs[n] for n in sorted(done)], unknown)
 
 
 def named(method: str, plan: Plan) -> list[str]:
@@ -304,7 +308,11 @@ def announce(plan: Plan, name: str, choice: Candidates, request: AdaptRequest) -
         return [*lines, "time        nothing is left to do"]
     unknown = f", and {counted(choice.unknown, 'job')} of unknown time" if choice.unknown else ""
     jobs = counted(len(choice.jobs), "job")
-    lines.append(f"time        about {duration(choice.seconds)}{unknown}, estimated; {jobs}")
+    times, guess = estimates_of(plan).speeds.limits.times_reckoned, ""
+    if 2 * choice.by_rates > choice.seconds:
+        most = duration(choice.seconds + (times - 1) * choice.by_rates)
+        guess = f" (up to {most} on a slow or busy processor: most of it never ran here)"
+    lines.append(f"time        about {duration(choice.seconds)}{unknown}, estimated{guess}; {jobs}")
     lines.append(f"disk        about {disk / MEBI:.0f} MiB")
     return [*lines, "Ctrl-C stops it; the same command resumes.", ""]
 

@@ -63,12 +63,11 @@ class Running:
     expected: float
     outputs: tuple[str, ...] = ()
 
-    def share(self, now: float) -> float:
-        """Estimate the finished share from elapsed time; its log or overrun can only lower it."""
+    def whole(self, now: float) -> float:
+        """Estimate the seconds from its start to its end; its log or overrun can only raise them."""
         taken = now - self.since
         left = time_left(Path(self.log)) if self.log else None
-        whole = max(self.expected, taken + left) if left is not None else max(self.expected, LATE * taken)
-        return taken / whole if whole > 0 else 0.0
+        return max(self.expected, taken + left if left is not None else LATE * taken)
 
 
 def result_of(outputs: tuple[str, ...]) -> str:
@@ -104,12 +103,16 @@ class RunProgress:
         """Estimate the time left from the rate up to now; None before anything is known.
 
         Small jobs run first and say little of the long ones: on this machine the estimates count, too. A running job
-        that takes longer than estimated makes the rate of all: the jobs after it count in proportion.
+        that takes longer than estimated makes the rate of all: the jobs after it count in proportion. What its log
+        says is left of it is believed at once.
         """
-        done = self.done + sum(job.expected * job.share(now) for job in running)
+        parts = [(job.expected, now - job.since, max(job.whole(now), 1e-9)) for job in running]
+        done = self.done + sum(expected * taken / whole for expected, taken, whole in parts)
         if done <= 0 or now - self.start < STATUS_S:
             return None
-        return (sum(self.expected.values()) - done) * (now - self.start + self.trust) / (done + self.trust)
+        rate = (now - self.start + self.trust) / (done + self.trust)
+        waiting = sum(self.expected.values()) - self.done - sum(expected for expected, _, _ in parts)
+        return waiting * rate + max((whole - taken for _, taken, whole in parts), default=0.0)
 
     def shown(self, running: list[Running], now: float) -> str:
         """Format it: `[12 of 62, about 14 min left]`."""

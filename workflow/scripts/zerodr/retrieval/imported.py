@@ -71,8 +71,9 @@ def take(
     if len(repeated):
         query, document = repeated.iloc[0][["query", "document"]]
         raise ArtifactError(path, f"ranks document {document!r} twice for query {query!r}", "remove one of the lines")
-    if not np.isfinite(entries["score"]).all():
-        raise ArtifactError(path, "holds a score that is NaN or infinite", "correct the line")
+    if not entries["score"].abs().le(np.finfo(np.float32).max).all():
+        raise ArtifactError(path, "holds a score that is NaN or infinite in float32", "correct the line")
+    entries = entries.assign(score=entries["score"].astype(np.float32))
     others, dropped = len(run) - len(entries), 0
     if settings.exclude_self:
         itself = entries["query"] == entries["document"]

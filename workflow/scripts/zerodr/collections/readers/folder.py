@@ -19,7 +19,7 @@ from zerodr.collections.readers.tables import (
     read_rows,
 )
 from zerodr.config.loose_files import Columns
-from zerodr.config.user_folders import SHORT, split_of
+from zerodr.config.user_folders import SHARD, SHORT, split_of
 from zerodr.errors import CollectionError
 
 _DOCUMENT = ("docid", "doc_id", "docno", "document_id", "documentid", "pid", "passage_id", "corpus_id", "did")
@@ -133,7 +133,8 @@ class FolderReader(Reader):
         return _judgement_rows(read_rows(self.archive, member))
 
     def _member_of(self, stem: str) -> str | None:
-        return self._only([name for name in self.archive.names() if re.fullmatch(rf"{stem}\.\w+(\.gz)?", name)])
+        names = rf"{stem}\.\w+(\.gz)?|{stem}/.+{SHARD}\.parquet"
+        return self._only([name for name in self.archive.names() if re.fullmatch(names, name)])
 
     def _only(self, names: list[str]) -> str | None:
         if len(names) > 1:

@@ -54,7 +54,7 @@ class Costs:
         gpu_hours: of all jobs.
         limits: time limit of each job, in seconds.
         unknown: positions of jobs whose time is unknown.
-        reckoned: number of jobs whose time follows from their work and a usual speed.
+        reckoned: positions of jobs whose time follows from their work and a usual speed.
         rehearsed: number of jobs whose time follows from the rates of a rehearsal.
         extrapolated: share of these jobs' time that the rehearsal did not run.
         light: number of jobs that count with their start alone.
@@ -68,7 +68,7 @@ class Costs:
     gpu_hours: float = 0.0
     limits: list[float] = field(default_factory=list)
     unknown: list[int] = field(default_factory=list)
-    reckoned: int = 0
+    reckoned: list[int] = field(default_factory=list)
     rehearsed: int = 0
     extrapolated: float = 0.0
     light: int = 0
@@ -173,13 +173,13 @@ def _devices(job: Job, plan: Plan) -> int:
 
 def costs(jobs: list[Job], estimates: Estimates, start: float = START_S) -> Costs:
     """Estimate the time of all jobs, and of the longest chain of them; `start`: seconds until a job's stage runs."""
-    plan, seconds, unknown, reckoned = estimates.plan, list[float](), list[int](), 0
+    plan, seconds, unknown, reckoned = estimates.plan, list[float](), list[int](), list[int]()
     rehearsed, ran, counted_s = 0, 0.0, 0.0
     for number, job in enumerate(jobs):
         known, finished = estimates.seconds(job)
         seconds.append(start + (known or 0.0))
         unknown += [number] if known is None else []
-        reckoned += known is not None and not finished
+        reckoned += [number] if known is not None and not finished else []
         if known is not None and finished and not job.facts.light and known == estimates.rehearsed_seconds(job):
             rehearsed, counted_s = rehearsed + 1, counted_s + known
             ran += getattr(estimates.rehearsed.find(job), "seconds", 0.0)
@@ -282,12 +282,12 @@ def estimate(past: list[Past], model: str, units: float) -> float | None:
 def render(jobs: list[Job], estimates: Costs, price: float | None = None) -> str:
     """Format the estimates as text, with the limits that the jobs ask for, and the price of their GPU-hours."""
     seconds, path, limits, unknown = estimates.seconds, estimates.path, estimates.limits, estimates.unknown
-    others = estimates.reckoned + estimates.rehearsed + estimates.light + len(unknown)
+    others = len(estimates.reckoned) + estimates.rehearsed + estimates.light + len(unknown)
     by_rate = f"by the rates of the rehearsal, {estimates.extrapolated:.1%} of their time extrapolated"
     sources = {
         "estimated from finished jobs of this checkout": len(jobs) - others,
         by_rate: estimates.rehearsed,
-        "estimated from work and config/speeds.yaml": estimates.reckoned,
+        "estimated from work and config/speeds.yaml": len(estimates.reckoned),
         f"light, {estimates.start:.0f} s for the start": estimates.light,
     }
     lines = [f"time        about {duration(sum(seconds))} one after another, {estimates.gpu_hours:.2f} GPU-hours"]
