@@ -64,8 +64,10 @@ except ZerodrError as error:
 
 if workflow.is_main_process:
     from zerodr.operations.copies import settle_times
+    from zerodr.operations.planning import plan_once
 
     settle_times()
+    plan_once(workflow)
 PATTERNS = Patterns(PLAN)
 spare_tracebacks(lambda target: nearest_target(target, PLAN))
 ENVIRONMENT = str(CHECKOUT / "envs" / "zerodr.yaml")

@@ -83,6 +83,7 @@ def finish_run(workflow: Any, started: list[bool], plan: Plan) -> None:
         from zerodr.operations.rehearsal_report import write_report
 
         sys.stderr.write("".join(f"{line}\n" for line in write_report(workflow, plan)))
+    gc.freeze()  # the end of the process does not look for garbage in a graph of thousands of jobs
 
 
 def load_plan(root: Path, config: dict[str, Any], main: bool, ceilings: Mapping[str, Ceiling]) -> Plan:

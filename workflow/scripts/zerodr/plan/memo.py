@@ -31,6 +31,7 @@ def with_signature(signature: Signature) -> Callable[[Function], Function]:
 
     def attach(function: Function) -> Function:
         function.__signature__ = signature  # type: ignore[attr-defined]
+        function._overwrite_params = signature.parameters  # type: ignore[attr-defined]  # Snakemake's own name
         return function
 
     return attach
