@@ -28,7 +28,7 @@ RENAME = "rename the folder, or give it a name (zerodr adapt --name, byo_name)"
 JUDGED = (*ENDINGS, "txt", "trec", "qrels", "qrel")  # endings of judgements, which may be gzipped
 SHARD = r"-\d+-of-\d+"  # of a data set of the hub: queries/queries-00000-of-00001.parquet
 HUB = ("default", "data")  # where data sets of the hub, with queries/, have judgements if not in qrels/
-PART = re.compile(rf"(?P<split>.+?){SHARD}\.parquet")
+OF_HUB = re.compile(rf"(?P<split>.+?){SHARD}\.parquet")
 JUDGEMENTS = re.compile(rf"(?P<split>.*?)(?:{SHARD})?\.(?:{'|'.join(JUDGED)})(?:\.gz)?")
 AT_ROOT = re.compile(rf"qrels(?:[._-](?P<split>.+?))?\.(?:{'|'.join(JUDGED)})(?:\.gz)?")  # next to corpus.*
 USUAL_SPLIT = "test"
@@ -108,10 +108,10 @@ def is_loose(files: Sequence[str]) -> bool:
 def find_files(folder: Path) -> dict[str, tuple[str, ...]]:
     """List the files that are read, by section; without a `corpus.*`, its plain files are the documents."""
     sections = {section: [folder / f"{section}.{ending}" for ending in FORMS] for section in SECTIONS[:2]}
-    judged, parts = _listed(folder) + _listed(folder / "qrels"), _parts(folder / "queries")
-    if parts:
-        sections["queries"] += parts
-        judged += [path for name in HUB for path in _parts(folder / name)]
+    judged, shards = _listed(folder) + _listed(folder / "qrels"), _shards(folder / "queries")
+    if shards:
+        sections["queries"] += shards
+        judged += [path for name in HUB for path in _shards(folder / name)]
     sections["judgements"] = [path for path in judged if split_of(path)]
     files = {section: tuple(str(path) for path in paths if path.is_file()) for section, paths in sections.items()}
     if not files["corpus"]:
@@ -129,9 +129,9 @@ def split_of(path: Path) -> str:
     return match["split"] or USUAL_SPLIT
 
 
-def _parts(folder: Path) -> list[Path]:
+def _shards(folder: Path) -> list[Path]:
     """List the files that the hub's data sets have in a subfolder."""
-    return [path for path in _listed(folder) if PART.fullmatch(path.name)]
+    return [path for path in _listed(folder) if OF_HUB.fullmatch(path.name)]
 
 
 def _listed(folder: Path) -> list[Path]:

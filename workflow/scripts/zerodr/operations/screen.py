@@ -106,13 +106,13 @@ class RunProgress:
         that takes longer than estimated makes the rate of all: the jobs after it count in proportion. What its log
         says is left of it is believed at once.
         """
-        parts = [(job.expected, now - job.since, max(job.whole(now), 1e-9)) for job in running]
-        done = self.done + sum(expected * taken / whole for expected, taken, whole in parts)
+        spans = [(job.expected, now - job.since, max(job.whole(now), 1e-9)) for job in running]
+        done = self.done + sum(expected * taken / whole for expected, taken, whole in spans)
         if done <= 0 or now - self.start < STATUS_S:
             return None
         rate = (now - self.start + self.trust) / (done + self.trust)
-        waiting = sum(self.expected.values()) - self.done - sum(expected for expected, _, _ in parts)
-        return waiting * rate + max((whole - taken for _, taken, whole in parts), default=0.0)
+        waiting = sum(self.expected.values()) - self.done - sum(expected for expected, _, _ in spans)
+        return waiting * rate + max((whole - taken for _, taken, whole in spans), default=0.0)
 
     def shown(self, running: list[Running], now: float) -> str:
         """Format it: `[12 of 62, about 14 min left]`."""
