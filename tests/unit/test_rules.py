@@ -171,6 +171,7 @@ WILDCARDS = {  # of rules that the golden plans lack
     **{"build_queries": TABLE, "build_published": {"paper": "modir"}},
     "build_query_page": {"model": "zero", "baseline": "bm25-flat", "collection": "scifact", "protocol": "standard"},
     "build_row": {"model": "bm25-flat"},
+    "transform_collection": {"collection": "nfcorpus-new-words"},
     "export_memory": {"model": "moma-t5ance", "scope": "scifact", "memory": "scifact"},
 }
 FOLDERS = {  # of users, and runs made elsewhere

@@ -29,6 +29,21 @@ rule normalize_collection:
         "../scripts/run_stage.py"
 
 
+rule transform_collection:
+    """Make a collection of others by changing their texts, for ablations.
+
+    Reads: sources.
+    """
+    input:
+        unpack(PLAN.inputs("transform_collection")),
+    output:
+        collection=paths.collection.pattern,
+    wildcard_constraints:
+        collection=PATTERNS.transformed(),
+    script:
+        "../scripts/run_stage.py"
+
+
 rule measure_statistics:
     """Measure a collection: sizes, lengths, kinds of queries, overlap with the source.
 

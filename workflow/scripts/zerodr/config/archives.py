@@ -25,7 +25,7 @@ def sizes_of_unpinned(rows: Iterable[Collection], mirrored: dict[str, str]) -> d
 
 def find_absent(rows: Iterable[Collection], mirrored: dict[str, str]) -> frozenset[str]:
     """Return the public collections that have no address and no archive here."""
-    closed = [row for row in rows if row.access == "public" and row.kind not in ("own", "proxy") and not row.addresses]
+    closed = [row for row in rows if row.access == "public" and row.has_archive and not row.addresses]
     return frozenset(row.name for row in closed if row.archive not in mirrored and not _is_here(row))
 
 

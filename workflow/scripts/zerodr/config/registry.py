@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from zerodr.config.base import Settings, mapping, validate
 from zerodr.config.custom import custom_files
 from zerodr.config.files import known, read_yaml, yaml_files
+from zerodr.config.transform import Transform
 from zerodr.errors import ConfigError
 
 NAME = r"^[a-z0-9][a-z0-9.@_-]*$"
@@ -145,9 +146,12 @@ class Shown(Settings):
 class Collection(Content, Origin, Shown):
     """One collection of the registry."""
 
-    kind: Literal["complete", "subset", "pool", "memory", "own", "proxy"]
+    kind: Literal["complete", "subset", "pool", "memory", "own", "proxy", "transformed"]
     """`complete`: as published. `subset`, `pool`: never compared with published numbers. `memory`: a corpus alone.
-    `proxy`: a folder of yours whose known items are held out (config/user_folders.py)."""
+    `proxy`: a folder of yours whose known items are held out (config/user_folders.py).
+    `transformed`: made of other collections, see `transform`."""
+    transform: Transform | None = None
+    """transformed: how it is made of other collections, in place of an archive."""
     archive_bytes: int | None = None
     """Size of the archive, for progress and disk planning."""
     estimated_documents: int | None = None
@@ -167,6 +171,10 @@ class Collection(Content, Origin, Shown):
     def _consistent(self) -> Collection:
         if self.kind != "memory" and (self.judged_split or self.cut):
             raise ValueError(f"judged_split and cut are for kind memory, found kind {self.kind}: leave them out")
+        if (self.kind == "transformed") != (self.transform is not None):
+            raise ValueError(f"transform is for kind transformed, and needed there, found kind {self.kind}")
+        if self.transform and (self.archive or self.documents or self.queries or any(self.splits.values())):
+            raise ValueError("a transformed collection has no archive and no counts: write splits as {test: null}")
         if self.evaluation_split and self.evaluation_split not in self.splits:
             raise ValueError(f"evaluation_split {self.evaluation_split!r} is not among splits {sorted(self.splits)}")
         return self
@@ -175,6 +183,11 @@ class Collection(Content, Origin, Shown):
     def ranked_split(self) -> str:
         """The split whose queries are ranked. Of an own folder every query: a new judgement changes no ranking."""
         return EVERY if self.kind == "own" else self.evaluation_split
+
+    @property
+    def has_archive(self) -> bool:
+        """True if it is read from an archive: no folder of yours, and not made of other collections."""
+        return self.kind not in ("own", "proxy", "transformed")
 
     @property
     def pinned(self) -> bool:
@@ -247,6 +260,9 @@ def read_registry(folder: Path) -> dict[str, Collection]:
         files |= dict.fromkeys(family, where)
         rows |= family
     _check_archives(rows, files)
+    for row in rows.values():
+        for source in row.transform.sources if row.transform else ():
+            known(f"{files[row.name]}: {row.name}: sources", source, [key for key in rows if key != row.name])
     return rows
 
 

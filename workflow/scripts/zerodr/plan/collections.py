@@ -4,6 +4,7 @@ from typing import Any
 
 from zerodr.config.archives import refuse_absent
 from zerodr.config.registry import Collection
+from zerodr.config.transform import Transform
 from zerodr.config.user_folders import SHORT
 from zerodr.errors import CollectionError, ConfigError
 from zerodr.plan import paths
@@ -55,6 +56,23 @@ def _normalize_params(plan: Plan, wc: Any) -> Params:
     pinned = {} if row.pinned else {"pinned": False}
     selection = {"judged_split": row.judged_split, "cut": row.cut} if row.judged_split or row.cut else {}
     return row.model_dump(mode="json", include=NORMALIZED) | source | pinned | selection
+
+
+@inputs("transform_collection")
+def _transform_inputs(plan: Plan, wc: Any) -> Files:
+    return {"sources": [paths.collection(source) for source in _transform(plan, wc).sources]}
+
+
+@params("transform_collection")
+def _transform_params(plan: Plan, wc: Any) -> Params:
+    transform = _transform(plan, wc).model_dump(mode="json")
+    return {"name": wc.collection, "splits": list(plan.collection(wc.collection).splits), "transform": transform}
+
+
+def _transform(plan: Plan, wc: Any) -> Transform:
+    transform = plan.collection(wc.collection).transform
+    assert transform is not None, "the rule's pattern has transformed collections alone"
+    return transform
 
 
 @inputs("measure_statistics")

@@ -48,6 +48,6 @@ def _search_inputs(plan: Plan, wc: Any) -> Files:
 @params("search_bm25")
 def _search_params(plan: Plan, wc: Any) -> Params:
     """Order ties as all methods do where no published numbers are compared with."""
-    published = plan.collection(wc.collection).kind not in ("own", "proxy")
+    published = plan.collection(wc.collection).has_archive
     ties = {} if published else {"ties": "as_trec_eval"}
     return plan.method(wc.model).settings.model_dump(mode="json") | ranking(plan, wc) | ties

@@ -69,7 +69,13 @@ class Patterns:
     def published(self) -> str:
         """Collections that come as archives."""
         rows = self.bench.collections.values()
-        return alternatives(row.name for row in rows if row.kind not in ("own", "proxy"))
+        return alternatives(row.name for row in rows if row.has_archive)
+
+    @remembered
+    def transformed(self) -> str:
+        """Collections that are made of others."""
+        rows = self.bench.collections.values()
+        return alternatives(row.name for row in rows if row.transform)
 
     @remembered
     def splits(self) -> str:

@@ -171,6 +171,13 @@ RULES = {
     "normalize_collection": Rule(
         "collections.normalize:normalize_collection", "prepare", Need(2000, 500, 20, 20), writes="collection"
     ),
+    "transform_collection": Rule(
+        "collections.transform:transform_collection",
+        "prepare",
+        Need(4000, 500, 20, 20),
+        seeded=True,
+        writes="collection",
+    ),
     "normalize_corpus": Rule(
         "collections.user_folders:normalize_corpus", "import", Need(2000, 500, 20, 20), writes="collection"
     ),

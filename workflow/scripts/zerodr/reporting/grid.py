@@ -205,7 +205,7 @@ class TableMethod(Settings):
 class TableCollection(Shown):
     """An evaluated collection: a column, or a member of one."""
 
-    kind: Literal["complete", "subset", "pool", "own"]
+    kind: Literal["complete", "subset", "pool", "own", "transformed"]
     """Only complete collections enter averages and comparisons with published numbers."""
     language: str = "en"
     """Language of the texts."""

@@ -32,6 +32,7 @@ KINDS = {
     "subset": "a subset of the published collection",
     "pool": "a pool of judged documents, not the published corpus",
     "own": "your own collection",
+    "transformed": "texts of another collection, changed for a control",
 }
 NEXT = """
 Page       results/beir/{name}.html  to sort, filter and open; query by query: results/beir/{name}/queries/

@@ -35,7 +35,7 @@ def write_archives(collections: Iterable[Collection], learned: Iterable[str], fo
     """
     users = defaultdict(list)
     for row in collections:
-        if row.archive and row.kind not in ("own", "proxy"):
+        if row.archive and row.has_archive:
             users[row.archive].append(row)
     many = set(learned)
     for archive, rows in users.items():

@@ -1,0 +1,141 @@
+"""Collections that are made of others: what changes, what stays, and that nothing depends on the order of reading."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from collection_helpers import beir_zip, json_lines, normalize
+
+from zerodr.artifacts.digest import file_digest
+from zerodr.collections.access import read_corpus, read_qrels, read_queries
+from zerodr.collections.normalize import NormalizeSettings, write_collection
+from zerodr.collections.transform import Normalized, invented, transformed
+from zerodr.config.registry import read_family
+from zerodr.config.transform import Transform
+from zerodr.errors import ConfigError
+
+ARTICLES, SENTENCES = 40, 3
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("source")
+    rows = [(a, s) for a in range(ARTICLES) for s in range(SENTENCES)]
+    common = ("heart", "kidney", "lung")
+    corpus = [
+        {"_id": f"d{a}-{s}", "title": f"Article {a}", "text": f"The {common[s]} of case{'abcdefgh'[a % 8]} x{a}"}
+        for a, s in rows
+    ]
+    queries = [{"_id": f"q{a}", "text": f"Which heart in article {a}?"} for a in range(ARTICLES)]
+    qrels = "query-id\tcorpus-id\tscore\n" + "".join(f"q{a}\td{a}-0\t1\nq{a}\td{a}-1\t0\n" for a in range(ARTICLES))
+    path = beir_zip(root / "a.zip", json_lines(corpus), json_lines(queries), qrels)
+    normalize(path, root / "toy", documents=len(rows))
+    return root / "toy"
+
+
+def make(source: Path, folder: Path, seed: int = 13, **settings) -> dict:
+    """Transform the source into a folder; its files' contents."""
+    folder.mkdir(parents=True)
+    chosen = Transform(**({"sources": ["toy"]} | settings))
+    readers = {name: Normalized(source) for name in chosen.sources}
+    row = NormalizeSettings(name="x", kind="subset", format="transform", splits={"test": None})
+    facts = write_collection(transformed(chosen, readers, seed), row, folder)
+    return {
+        "facts": facts,
+        "documents": {r["id"]: r for batch in read_corpus(folder) for r in batch.to_pylist()},
+        "queries": {r["id"]: r["text"] for r in read_queries(folder).to_pylist()},
+        "qrels": read_qrels(folder, "test"),
+    }
+
+
+def test_all_words_are_ciphered_and_judgements_stay(source, tmp_path):
+    new = make(source, tmp_path / "all", kind="cipher", share=1.0)
+    heart = invented("heart", 13)
+    assert new["documents"]["d0-0"]["text"].split()[1] == heart
+    assert heart in new["queries"]["q0"] and "heart" not in new["queries"]["q0"]
+    assert new["qrels"].equals(read_qrels(source, "test"))
+
+
+def test_the_most_frequent_content_words_are_chosen(source, tmp_path):
+    texts = [f"every {'Rare' if n < 5 else ''} {'seldom' if n < 2 else ''}" for n in range(100)]
+    path = beir_zip(
+        tmp_path / "b.zip",
+        json_lines([{"_id": f"d{n}", "text": text} for n, text in enumerate(texts)]),
+        json_lines([{"_id": "q1", "text": "rare, every seldom rarely"}]),
+        "query-id\tcorpus-id\tscore\nq1\td1\t1\n",
+    )
+    normalize(path, tmp_path / "toy")
+    new = make(tmp_path / "toy", tmp_path / "new", kind="new_words", words=1)
+    assert new["queries"]["q1"] == f"{invented('rare', 13)}, every seldom rarely"
+    assert new["documents"]["d1"]["text"] == f"every {invented('rare', 13)} seldom"
+    assert new["documents"]["d50"]["text"].strip() == "every"
+
+
+def test_a_share_of_articles_is_ciphered_with_its_questions(source, tmp_path):
+    new = make(source, tmp_path / "new", kind="cipher", share=0.3)
+    changed = {key for key, row in new["documents"].items() if not row["title"].startswith("Article")}
+    articles = Counter(key.split("-")[0] for key in changed)
+    assert 4 <= len(articles) <= 22 and set(articles.values()) == {SENTENCES}
+    asked = {key for key, text in new["queries"].items() if not text.startswith("Which")}
+    assert asked == {f"q{key[1:]}" for key in articles}
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_boilerplate_stands_before_texts(source, tmp_path, shared):
+    new = make(source, tmp_path / "new", kind="boilerplate", longest=9, shared=shared)
+    before = {key: row["text"].split("The ")[0] for key, row in new["documents"].items()}
+    assert {len(words.split()) for words in before.values()} == set(range(10))
+    same = [text.split("Which")[0] == before[f"d{key[1:]}-0"] for key, text in new["queries"].items()]
+    assert all(same) if shared else sum(same) < 12
+
+
+def test_two_documents_become_one(source, tmp_path):
+    new = make(source, tmp_path / "new", kind="join")
+    assert len(new["documents"]) == ARTICLES * SENTENCES // 2
+    name, row = next(iter(new["documents"].items()))
+    first, second = name.split("+")
+    texts = {r["id"]: f"{r['title']} {r['text']}" for batch in read_corpus(source) for r in batch.to_pylist()}
+    assert row["text"] == f"{texts[first]}\n{texts[second]}" and row["title"] == ""
+    for query, document, grade in new["qrels"].itertuples(index=False):
+        assert f"d{query[1:]}-{1 - grade}" in document.split("+")
+    positives = new["qrels"][new["qrels"]["grade"] > 0]
+    assert len(positives) == ARTICLES
+
+
+def test_a_mixture_has_as_many_questions_as_asked(source, tmp_path):
+    new = make(source, tmp_path / "new", kind="mix", sources=["toy", "twin"], questions={"twin": 5})
+    names = Counter(key.split("/")[0] for key in new["queries"])
+    assert names == {"toy": ARTICLES, "twin": 5}
+    assert len(new["documents"]) == 2 * ARTICLES * SENTENCES
+    assert set(new["qrels"]["document"]) <= new["documents"].keys()
+
+
+@pytest.mark.parametrize("kind", ["new_words", "cipher", "boilerplate", "join", "mix"])
+def test_equal_seeds_give_equal_bytes(source, tmp_path, kind):
+    for folder, seed in (("one", 13), ("two", 13), ("three", 14)):
+        make(source, tmp_path / folder, seed, kind=kind, **({"questions": {"toy": 9}} if kind == "mix" else {}))
+    folders = [tmp_path / name for name in ("one", "two", "three")]
+    one, two, three = ([file_digest(path) for path in sorted(folder.iterdir())] for folder in folders)
+    assert one == two
+    assert kind == "new_words" or one != three
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ({"kind": "transformed"}, "transform is for kind transformed"),
+        ({"kind": "complete", "transform": {"kind": "join", "sources": ["a"]}}, "transform is for kind transformed"),
+        ({"kind": "transformed", "archive": "a.zip", "transform": {"kind": "join", "sources": ["a"]}}, "no archive"),
+        ({"kind": "transformed", "transform": {"kind": "join", "sources": ["a", "b"]}}, "made of one collection"),
+        ({"kind": "transformed", "transform": {"kind": "join", "sources": ["a"], "share": 0.5}}, "share"),
+        (
+            {"kind": "transformed", "transform": {"kind": "mix", "sources": ["a"], "questions": {"b": 1}}},
+            "b is not among",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(block, said):
+    with pytest.raises(ConfigError, match=said):
+        read_family({"collections": {"x": {"label": "X"} | block}}, "config/my/x.yaml")

@@ -1,0 +1,44 @@
+"""Settings of collections that are made of others by changing their texts: for ablations and positive controls."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from zerodr.config.base import Settings
+
+
+class Transform(Settings):
+    """How a collection is made of others. What is drawn at random comes from the ids and the bench's seed."""
+
+    read_with: ClassVar = {
+        "words": ("kind", ("new_words",)),
+        "share": ("kind", ("cipher",)),
+        "longest": ("kind", ("boilerplate",)),
+        "shared": ("kind", ("boilerplate",)),
+        "questions": ("kind", ("mix",)),
+    }
+    kind: Literal["new_words", "cipher", "boilerplate", "join", "mix"]
+    """`new_words`: content words become invented ones, in documents and questions. `cipher`: all words of a share of
+    the articles do, and of the questions about them. `boilerplate`: invented words are put before each text. `join`:
+    two documents become one. `mix`: questions of several collections, with the documents of all."""
+    sources: tuple[str, ...] = Field(min_length=1)
+    """The collections that it is made of; one, but for `mix`."""
+    words: int = Field(300, ge=1)
+    """new_words: how many words are replaced, the most frequent of those in 0.2 % to 10 % of the documents."""
+    share: float = Field(0.05, gt=0, le=1)
+    """cipher: share of the articles, documents with the same title (those without one each for itself)."""
+    longest: int = Field(60, ge=1)
+    """boilerplate: a text gets 0 to so many of 200 invented words, as many of each length."""
+    shared: bool = False
+    """boilerplate: a question and its relevant documents get the same words. Otherwise each text gets words
+    of its own draw."""
+    questions: dict[str, int] = {}
+    """mix: how many questions of a split are drawn from each collection; all where one is not named."""
+
+    @model_validator(mode="after")
+    def _sources_fit(self) -> "Transform":
+        if self.kind != "mix" and len(self.sources) > 1:
+            raise ValueError(f"sources: {self.kind} is made of one collection, found {len(self.sources)}")
+        if unknown := sorted(self.questions.keys() - set(self.sources)):
+            raise ValueError(f"questions: {', '.join(unknown)} is not among sources {list(self.sources)}")
+        return self
