@@ -184,7 +184,10 @@ def test_an_own_folder_becomes_a_collection(project, tmp_path):
         ("beir18", "the name 'beir18' has"),
         ("CQADupStack", "the name 'cqadupstack' has"),
         ("scifact", "already has a collection named 'scifact'"),
-        ("a#b", "'a#b' can't be part of a path: rename the folder, or set byo_name: small letters, digits, . @ _ -"),
+        (
+            "a#b",
+            "'a#b' can't be part of a path: rename the folder, or set byo_name or adapt's --name: small letters, digits, . @ _ -",
+        ),
         ("ünï", "can't be part of a path"),
         ("_x", "can't be part of a path"),
     ],

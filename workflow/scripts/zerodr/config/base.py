@@ -23,10 +23,13 @@ from pydantic.fields import FieldInfo
 from zerodr.errors import ConfigError, nearest
 
 
+LARGEST = 2**53  # whole numbers that every program counts exactly
+
+
 class Settings(BaseModel):
     """Frozen, refuses unknown keys. A docstring below each field describes it (config/base.py)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True, allow_inf_nan=False)
     read_with: ClassVar[dict[str, tuple[str, tuple[Any, ...]]]] = {}
     """Fields that are read only where another field has, or holds, one of some values: that field and these values."""
     later: ClassVar[tuple[str, ...]] = ()
@@ -53,7 +56,10 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _read(self) -> Self:
-        """Refuse a value, other than the default, that nothing would read."""
+        """Refuse a number that C can't count, and a value, other than the default, that nothing would read."""
+        for key, value in self.__dict__.items():
+            if isinstance(value, int) and abs(value) > LARGEST:
+                raise ValueError(f"{key} is beyond {LARGEST}, found {value}")
         for key, (decides, values) in self.read_with.items():
             setting = getattr(self, decides)
             given = setting if isinstance(setting, tuple) else (setting,)
