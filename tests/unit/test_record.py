@@ -89,6 +89,8 @@ def test_a_repository_around_the_checkout_is_not_its_own(tmp_path, monkeypatch):
     git("init", "-q")
     git("commit", "-q", "--allow-empty", "-m", "thesis")
     assert provenance.code.__wrapped__() == none | {"reason": f"the repository {tmp_path} is not the checkout's own"}
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / ".git"))  # as in a hook of the other repository
+    assert "is not the checkout's own" in provenance.code.__wrapped__()["reason"]
     monkeypatch.setattr(provenance, "PROJECT", tmp_path)
     assert len(provenance.code.__wrapped__()["commit"]) == 40
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")

@@ -17,6 +17,8 @@ PROJECT = Path(__file__).resolve().parents[4]
 LOCK = PROJECT / "envs" / "requirements.lock"
 PACKAGES = """torch transformers openvino sentence-transformers faiss-cpu faiss-gpu bm25s pyserini pytrec-eval-terrier
     numpy pyarrow pandas snakemake mlflow""".split()
+# A git hook, or a shell of another project, sets these; they would stand for another repository than the checkout's.
+ELSEWHERE = {"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"}
 LOGGER = logging.getLogger("zerodr")
 
 
@@ -50,7 +52,8 @@ def _no_commit(reason: str) -> dict:
 
 def _git(*words: str) -> subprocess.CompletedProcess[str]:
     whole = ["git", "-C", str(PROJECT), *words]
-    return subprocess.run(whole, capture_output=True, encoding="utf-8", errors="replace", check=False)
+    own = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
+    return subprocess.run(whole, capture_output=True, encoding="utf-8", errors="replace", check=False, env=own)
 
 
 @cache

@@ -22,7 +22,6 @@ from pydantic.fields import FieldInfo
 
 from zerodr.errors import ConfigError, nearest
 
-
 LARGEST = 2**53  # whole numbers that every program counts exactly
 
 
