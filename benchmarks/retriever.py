@@ -3,11 +3,13 @@
     taskset -c 0,1 python benchmarks/retriever.py --documents 100000 --queries 100
 
 Documents and queries are those of `benchmarks/lookup.py`. The time is that of `search([query], k=10)`, warm.
+`--write FILE` keeps the processor times, and `--before FILE` compares with them (PYTHONPATH: other code).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import time
 from pathlib import Path
@@ -69,7 +71,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, default=100_000)
     parser.add_argument("--queries", type=int, default=100)
+    parser.add_argument("--write", type=Path, help="Write the processor times of a query here.")
+    parser.add_argument("--before", type=Path, help="Compare with the processor times that were written here.")
     given = parser.parse_args()
+    before = json.loads(given.before.read_text(encoding="utf-8")) if given.before else {}
+    given.write, measured = given.write and given.write.resolve(), dict[str, float]()
     random = np.random.default_rng(0)
     with TemporaryDirectory() as home:
         os.chdir(home)
@@ -91,7 +97,11 @@ def main() -> None:
                 spent.append(1000 * (time.process_time() - processor))
             p50, p95, processor = *np.percentile(times, [50, 95]), np.median(spent)
             facts = f"p50 {p50:6.1f} ms  p95 {p95:6.1f} ms  least {min(times):6.1f} ms  processor {processor:6.1f} ms"
-            say(f"{method:<12} load {loaded:5.1f} s  {facts}")
+            measured[method] = float(processor)
+            ratio = f", before {before[method]:.1f}: {before[method] / processor:.1f} times" if method in before else ""
+            say(f"{method:<12} load {loaded:5.1f} s  {facts}{ratio}")
+        if given.write:
+            given.write.write_text(json.dumps(measured), encoding="utf-8")
         os.chdir("/")
 
 

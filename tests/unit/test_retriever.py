@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -129,15 +130,31 @@ def test_a_program_elsewhere_searches_a_copy(root, tmp_path):
     assert done.stdout == "pie\n", done.stderr
 
 
-def test_what_it_needs_is_no_workflow_and_no_tracking(root):
+def test_a_copy_needs_no_workflow_no_tracking_and_no_torch(choice, tmp_path):
+    shutil.copytree(f"exports/{choice}", tmp_path / "copy")
     program = (
-        "import sys; from zerodr import Retriever\n"
-        "Retriever.load('exports/hybrid+zero').search(['pie'])\n"
-        "print([name for name in ('snakemake', 'mlflow', 'sentence_transformers', 'sklearn', 'jnius', 'matplotlib')"
-        " if name in sys.modules])"
+        "import sys\n"
+        "for name in ('torch', 'transformers'): sys.modules[name] = None\n"
+        "from zerodr import Retriever\n"
+        "found = Retriever.load('copy').search(['apple pie'], 3)[0]\n"
+        "print([(hit.id, hit.score) for hit in found], [name for name in ('snakemake', 'mlflow', "
+        "'sentence_transformers', 'sklearn', 'jnius', 'matplotlib') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], cwd=root, capture_output=True, text=True, check=False)
-    assert done.stdout == "[]\n", done.stderr
+    clean = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=clean, capture_output=True, text=True)
+    here = [(hit.id, hit.score) for hit in Retriever.load(f"exports/{choice}").search(["apple pie"], 3)[0]]
+    assert done.stdout == f"{here} []\n", done.stderr
+
+
+def test_what_lacks_its_graph_and_torch_says_what_to_install(root, tmp_path):
+    shutil.copytree(root / f"exports/{DENSE}", tmp_path / "copy")
+    (tmp_path / "copy/tokenizer_config.json").write_text("{}")  # so the graph is of other files
+    program = (
+        "import sys; sys.modules['torch'] = sys.modules['transformers'] = None\n"
+        "from zerodr import Retriever; Retriever.load('copy').search(['pie'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "graph is of other files" in done.stderr and "pip install 'path/to/zerodr[torch]'" in done.stderr
 
 
 def test_wrong_calls_are_answered(root, monkeypatch, tmp_path):

@@ -14,7 +14,7 @@ from search_helpers import INDEX, as_lists, clustered, exact_scores, make_collec
 
 from zerodr.config.kernels import kinds
 from zerodr.errors import ArtifactError, NonFiniteEmbedding
-from zerodr.retrieval import candidates, gpu, kernels
+from zerodr.retrieval import candidates, gpu, kernels, single
 from zerodr.retrieval import gpu as on_gpu
 from zerodr.retrieval.candidates import SingleProducts, id_ranks
 from zerodr.retrieval.gpu import search_gpu
@@ -48,6 +48,33 @@ def test_equals_sorting_all_pairs(problem, threads, tile, slab, half):
     queries, corpus, ids, depth = problem
     found = search(queries, corpus, ids, depth, threads=threads, tile=tile, slab=slab, half=half)
     assert found == oracle(queries, corpus, ids, depth)
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems().filter(lambda problem: len(problem[2])), st.integers(1, 3), st.sampled_from([5, 16384]), st.data())
+def test_one_query_at_a_time_has_the_same_bits(problem, threads, piece, data):
+    queries, corpus, ids, depth = problem
+    cut = data.draw(st.integers(1, len(ids)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(single, "PIECE", piece)
+        shards = [Vectors(part) for part in (corpus[:cut], corpus[cut:]) if len(part)]
+        searcher = single.SingleSearch(shards, pa.array(ids), threads)
+    for query, expected in zip(queries, oracle(queries, corpus, ids, depth), strict=True):
+        rows, scores = searcher.best(query, depth)
+        assert [(ids[row], score) for row, score in zip(rows, scores.tolist(), strict=True)] == expected
+
+
+def test_one_query_refuses_what_is_not_finite_and_other_dimensions():
+    corpus = np.eye(3, dtype=np.float32)
+    with pytest.raises(NonFiniteEmbedding, match="^NonFiniteEmbedding: b: "):
+        single.SingleSearch([Vectors(corpus[:1]), Vectors(corpus[1:] * np.nan)], pa.array(["a", "b", "c"]))
+    searcher = single.SingleSearch([Vectors(corpus)], pa.array(["a", "b", "c"]))
+    with pytest.raises(NonFiniteEmbedding):
+        searcher.best(np.full(3, np.nan, np.float32), 1)
+    with pytest.raises(ArtifactError, match="dimension"):
+        searcher.best(np.ones(2, np.float32), 1)
+    with pytest.raises(ArtifactError, match="leave float32"):
+        searcher.best(np.full(3, 1e38, np.float32), 1)
 
 
 @settings(max_examples=60, deadline=None)

@@ -16,6 +16,31 @@ Text = tuple[str, str]
 MISSING: Text = ("", "the collection has no such document")
 
 
+class IdRows:
+    """Rows of documents by id, without a text in memory for each.
+
+    >>> [IdRows(pa.array(["b", "a"])).find(name) for name in ("a", "z")]
+    [1, None]
+    """
+
+    def __init__(self, ids: pa.Array) -> None:
+        self.ids = ids
+        hashes = np.fromiter(map(hash, ids.to_pylist()), np.int64, len(ids))
+        self._order = np.argsort(hashes, kind="stable")
+        self._hashes = hashes[self._order]
+
+    def find(self, name: str) -> int | None:
+        """Find the row of an id: by its hash, then by the id itself."""
+        value = hash(name)
+        at = int(np.searchsorted(self._hashes, value))
+        while at < len(self._hashes) and self._hashes[at] == value:
+            row = int(self._order[at])
+            if self.ids[row].as_py() == name:
+                return row
+            at += 1
+        return None
+
+
 class Documents:
     """Random access to a corpus by document id.
 
@@ -25,9 +50,7 @@ class Documents:
 
     def __init__(self, folder: Path) -> None:
         self.ids = corpus_ids(folder)
-        hashes = np.fromiter((hash(key.as_py()) for key in self.ids), np.int64, len(self.ids))
-        self._order = np.argsort(hashes, kind="stable")
-        self._hashes = hashes[self._order]
+        self._rows = IdRows(self.ids)
         self._file = pq.ParquetFile(folder / "corpus.parquet")
         metadata = self._file.metadata
         sizes = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
@@ -45,18 +68,7 @@ class Documents:
 
     def texts(self, names: Sequence[str]) -> list[Text]:
         """Read title and text of each document; MISSING for an unknown id."""
-        return [MISSING if row is None else self._text(row) for row in map(self._row, names)]
-
-    def _row(self, name: str) -> int | None:
-        """Find the row of an id: by its hash, then by the id itself."""
-        value = hash(name)
-        at = int(np.searchsorted(self._hashes, value))
-        while at < len(self._hashes) and self._hashes[at] == value:
-            row = int(self._order[at])
-            if self.ids[row].as_py() == name:
-                return row
-            at += 1
-        return None
+        return [MISSING if row is None else self._text(row) for row in map(self._rows.find, names)]
 
     def _text(self, row: int) -> Text:
         group = int(np.searchsorted(self._starts, row, side="right")) - 1

@@ -18,6 +18,7 @@ from zerodr.artifacts.record import record_path
 from zerodr.collections.access import read_corpus
 from zerodr.encoders.folder.contract import read_contract
 from zerodr.encoders.folder.retriever import INDEX, RETRIEVER, RetrieverFacts, read_retriever, shards_of
+from zerodr.encoders.inference.graph import SHIPPED
 from zerodr.errors import ArtifactError, MachineError, ModelError, nearest
 
 BLOCK = 512  # documents that are written together
@@ -55,7 +56,7 @@ def export(folder: Path, kind: str, target: Path) -> str:
 
 def _model(folder: Path, facts: RetrieverFacts, target: Path) -> None:
     """Copy the model's files alone."""
-    left_out = (INDEX, RETRIEVER, MANIFEST, LISTING, record_path(folder / MANIFEST).name)
+    left_out = (INDEX, RETRIEVER, SHIPPED, MANIFEST, LISTING, record_path(folder / MANIFEST).name)
     shutil.copytree(folder, target, ignore=lambda home, _: left_out if Path(home) == folder else ())
 
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from zerodr.artifacts.parquet import AGAIN
 from zerodr.artifacts.trec import order_rows
@@ -24,13 +23,12 @@ from zerodr.errors import ArtifactError
 from zerodr.lexical.folder import Hits, lower_ties, read_ids
 from zerodr.lexical.light import LightIndex
 from zerodr.lexical.search import Search, SearchSettings, open_index
-from zerodr.lookup.documents import Documents
+from zerodr.lookup.documents import Documents, IdRows
 from zerodr.lookup.sources import FEEDBACK, FUSION, LEXICAL, Source, load_function, query_encoders
-from zerodr.retrieval.candidates import Norms, id_ranks
 from zerodr.retrieval.embed import document_texts
-from zerodr.retrieval.exact import search_exact
 from zerodr.retrieval.feedback import AugmentSettings, Retrieved, augment
 from zerodr.retrieval.fuse import FuseSettings
+from zerodr.retrieval.single import SingleSearch
 from zerodr.retrieval.vectors import Vectors
 
 THREADS = 2
@@ -223,7 +221,8 @@ class FusedSearcher:
 
     def search(self, text: str, depth: int, options: dict[str, Any]) -> Ranked:
         """Find the first documents by the sum of both terms."""
-        answers = [half.search(text, self._settings.depth, options) for half in self._halves]
+        deepest = min(self._settings.depth, self._settings.entries or self._settings.depth)  # what is below has no term
+        answers = [half.search(text, deepest, options) for half in self._halves]
         total: dict[str, float] = {}
         for answer, weight in zip(answers, self._settings.weights, strict=True):
             for name, term in zip(answer.ids, self._terms(answer.scores, weight).tolist(), strict=False):
@@ -287,8 +286,8 @@ class CorpusVectors:
     """
 
     def __init__(self, ids: pa.Array, shards: Sequence[Vectors]) -> None:
-        self.ids, self.shards, self.ranks = ids, list(shards), id_ranks(ids)
-        self.norms = [Norms(shard, str) for shard in self.shards]
+        self.ids, self.shards, self.rows = ids, list(shards), IdRows(ids)
+        self.search = SingleSearch(self.shards, ids, THREADS)
 
     @classmethod
     def open(cls, source: Source) -> CorpusVectors:
@@ -318,18 +317,8 @@ class DenseSearcher:
         if not text.strip():
             return Ranked([], [])
         vector, fields = self._queries.encode(text, options)
-        corpus, rows, scores, first = self._corpus, [], [], 0
-        asked = Vectors(np.ascontiguousarray(vector[None], np.float32))
-        for shard, norms in zip(corpus.shards, corpus.norms, strict=True):
-            ranks = corpus.ranks[first : first + shard.rows]
-            for ranking in search_exact(asked, shard, ranks, depth, threads=THREADS, norms=norms):
-                rows.append(ranking.rows.astype(np.int64) + first)
-                scores.append(ranking.scores)
-            first += shard.rows
-        row, score = np.concatenate(rows), np.concatenate(scores)
-        documents = corpus.ids.take(pa.array(row))
-        order = order_rows(np.zeros(len(row), np.int64), score, documents)[:depth]
-        return Ranked(documents.take(pa.array(order)).to_pylist(), score[order].tolist(), **fields)
+        rows, scores = self._corpus.search.best(vector, depth)
+        return Ranked(self._corpus.ids.take(pa.array(rows)).to_pylist(), scores.tolist(), **fields)
 
 
 class FeedbackQueries:
@@ -346,20 +335,18 @@ class FeedbackQueries:
         learned = source.inputs.get("attention")
         self._attention = Attention.load(Path(learned[0]).parent) if learned else scores_alone(self._settings)
         self._queries, self._memory = opened.queries(plain), opened.searcher(memory)
-        self._depth, self._corpus = memory.params["depth"], opened.corpus(source)
+        self._corpus = opened.corpus(source)
         self._documents = Documents(Path(source.collection).parent) if opened.explains else None
 
     def encode(self, text: str, options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
         """Embed the text, add documents that the memory finds for it, and tell the attention of each."""
         vector, fields = self._queries.encode(text, options)
-        answer: Ranked = self._memory.search(text, self._depth, options)
-        names = answer.ids[: self._settings.documents]
+        answer: Ranked = self._memory.search(text, self._settings.documents, options)
+        names = answer.ids
         if not names:
             return vector, fields
-        scores = np.array(answer.scores[: len(names)], np.float32)
-        ids = self._corpus.ids
-        rows = pc.index_in(pa.array(names, ids.type), ids).to_numpy().astype(np.int64)
-        found = [Retrieved(rows, scores)]
+        rows = np.array([self._corpus.rows.find(name) for name in names], np.int64)
+        found = [Retrieved(rows, np.array(answer.scores, np.float32))]
         (augmented,), (shares,) = augment(vector[None], self._corpus.shards, found, self._attention)
         if self._documents is None:
             return augmented, fields

@@ -143,7 +143,7 @@ VERSIONS = {
     "mining.spans:cut_spans": 2,
     "training.pretrain:pretrain": 4,
     "training.kinds:init_model": 2,
-    "encoders.publishing.adapted:export_adapted": 3,
+    "encoders.publishing.adapted:export_adapted": 4,
     "training.teaching.teacher:score_pairs": 2,
     "evaluation.compare:compare_runs": 2,
     "evaluation.evaluate:evaluate_run": 2,

@@ -62,6 +62,24 @@ def dot(query: Array, document: Array, lanes: Array) -> np.float32:
     return np.float32(lanes[0]) + np.float32(0.0)  # -0 becomes 0: equal scores have equal bytes
 
 
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
+def estimate_rows(query: Array, documents: Array, out: Array) -> None:
+    """Compute float32 products [n] of all rows of `documents` [n, d] and a query [d], in any order of summation."""
+    for row in range(documents.shape[0]):
+        total = np.float32(0.0)
+        for i in range(documents.shape[1]):
+            total += query[i] * documents[row, i]
+        out[row] = total
+
+
+@njit(nogil=True, cache=True)
+def score_rows(query: Array, documents: Array, out: Array) -> None:
+    """Compute the final scores [n] of all rows of `documents` [n, d] for a query [d] float64."""
+    lanes = np.empty(LANES)
+    for row in range(documents.shape[0]):
+        out[row] = dot(query, documents[row], lanes)
+
+
 @njit(nogil=True, cache=True)
 def square_norms(block: Array, out: Array) -> None:
     """Compute squared lengths [n] float64 of the rows of `block` [n, d]; NaN or infinity in a row shows in its sum."""

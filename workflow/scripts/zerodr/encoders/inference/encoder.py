@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,7 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, Precision, Side, insert_modules, read_contract
-from zerodr.encoders.inference.graph import Graph, open_converted
+from zerodr.encoders.inference.graph import Graph, open_converted, require_torch
 from zerodr.encoders.inference.processor import usable_precision
 from zerodr.encoders.inference.token_store import TokenStore, call_facts
 from zerodr.encoders.network.tokenizing import Call, load_tokenizer, padded
@@ -151,6 +152,7 @@ def load_encoder(
             return Encoder(contract, tokenizer, converted.graph, precision, device, f"openvino {version('openvino')}")
         reason = converted.reason
         log.info("forward pass of transformers: %s", reason)
+    require_torch(folder)
     from zerodr.encoders.inference.module import TowerPass
     from zerodr.encoders.network.towers import check_precision, load_tower
 
@@ -165,7 +167,7 @@ def load_encoder(
 
 def choose_device() -> str:
     """Return `cuda` where there is a GPU, else `cpu`. Where no driver of one is loaded, torch is not imported."""
-    if "torch" not in sys.modules and not any(Path(driver).exists() for driver in DRIVERS):
+    if not sys.modules.get("torch") and not (any(Path(driver).exists() for driver in DRIVERS) and find_spec("torch")):
         return "cpu"
     import torch
 

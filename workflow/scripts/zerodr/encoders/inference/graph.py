@@ -2,7 +2,8 @@
 
 `results/.state/graphs` holds a folder for each content of a model folder: the graph from token ids to vectors, and the
 tokenizer. So a job that embeds imports neither torch nor transformers, which takes seconds. A graph appears whole,
-under a lock, and is made again where files of it are missing or damaged. It may be deleted at any time.
+under a lock, and is made again where files of it are missing or damaged. It may be deleted at any time. `ship_graph`
+gives an exported folder its graph, so that a program without torch and transformers embeds queries.
 """
 
 import importlib
@@ -14,8 +15,10 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
@@ -25,18 +28,19 @@ import numpy as np
 
 from zerodr.artifacts.digest import file_digest, object_digest
 from zerodr.artifacts.machine import take_lock
-from zerodr.artifacts.manifest import MANIFEST, check_manifest, seal_folder
+from zerodr.artifacts.manifest import MANIFEST, check_manifest, link_or_copy, seal_folder
 from zerodr.artifacts.record import STATE, write_json
-from zerodr.encoders.folder.contract import EncoderContract, insert_modules
+from zerodr.encoders.folder.contract import SIDES, EncoderContract, insert_modules, read_contract
 from zerodr.encoders.network.loading import short
 from zerodr.encoders.network.tokenizing import StoredTokenizer, stored_facts
-from zerodr.errors import ModelError
+from zerodr.errors import MachineError, ModelError
 
 log = logging.getLogger("zerodr")
 GRAPHS = STATE / "graphs"
 FORM = 1  # of what is stored; raise it when the conversion changes
 TELEMETRY = "openvino_telemetry"
-NETWORK, FACTS = "graph.xml", "facts.json"
+NETWORK, WEIGHTS, FACTS = "graph.xml", "graph.bin", "facts.json"
+SHIPPED = "graph"  # subfolder of an exported folder
 READ = (".json", ".safetensors", ".txt", ".model")  # suffixes of files that vectors depend on
 NOT_READ = (MANIFEST, "lineage.json")
 SHARE = 0.1  # of the disk space that is free without graphs: more is not stored
@@ -117,10 +121,16 @@ class Converted:
 
 
 def open_converted(folder: Path, contract: EncoderContract) -> Converted:
-    """Read what is stored of a model folder's content; convert the folder where nothing is."""
-    root, versions = graphs_folder(), {name: version(name) for name in ("openvino", "transformers", "tokenizers")}
-    key = object_digest({"files": content(folder, contract), "form": FORM} | versions)[:32]
-    home = root / key
+    """Read what is stored of a model folder's content, or comes with it; convert the folder where nothing is.
+
+    Raises:
+        MachineError: it must be converted, and torch is missing.
+    """
+    if shipped := _shipped(folder, contract):
+        return shipped
+    require_torch(folder)
+    root = graphs_folder()
+    home = root / _key(folder, contract, _versions())
     converted = _read(home)
     if converted is None:
         try:
@@ -132,6 +142,56 @@ def open_converted(folder: Path, contract: EncoderContract) -> Converted:
             take_lock(stream, wait=True)
             converted = _read(home) or _make(folder, contract, home)
     return converted
+
+
+def _key(folder: Path, contract: EncoderContract, versions: Mapping[str, str]) -> str:
+    return object_digest({"files": content(folder, contract), "form": FORM, **versions})[:32]
+
+
+def ship_graph(folder: Path) -> bool:
+    """Put a model folder's graph into the folder; report whether there is one that needs no transformers.
+
+    Call it when all other files are there: the graph is that of their content.
+    """
+    contract = read_contract(folder)
+    if contract.towers == "separate":
+        return all([ship_graph(folder / side) for side in SIDES])
+    converted = open_converted(folder, contract)
+    home = graphs_folder() / _key(folder, contract, _versions())
+    if converted.graph is None or converted.tokenizer is None or not home.is_dir():
+        return False
+    (folder / SHIPPED).mkdir()
+    for name in (NETWORK, WEIGHTS):
+        link_or_copy(home / name, folder / SHIPPED / name)
+    facts = json.loads((home / FACTS).read_text(encoding="utf-8"))
+    write_json(folder / SHIPPED / FACTS, facts | {"content": _key(folder, contract, {})})
+    return True
+
+
+def _shipped(folder: Path, contract: EncoderContract) -> Converted | None:
+    """Read the graph that comes with a folder; None where there is none, or one of other files."""
+    home = folder / SHIPPED
+    try:
+        facts = json.loads((home / FACTS).read_text(encoding="utf-8"))
+        if facts["content"] == _key(folder, contract, {}):
+            return _load(home)
+        log.warning("%s is of other files than those in %s, and is not used", home, folder)
+    except FileNotFoundError:
+        pass
+    except (OSError, *FAILURES) as error:
+        log.warning("%s is damaged, and is not used (%s)", home, short(error))
+    return None
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in ("openvino", "transformers", "tokenizers")}
+
+
+def require_torch(folder: Path) -> None:
+    """Raise MachineError where torch or transformers is missing."""
+    if missing := [name for name in ("torch", "transformers") if not find_spec(name)]:
+        step = "run: pip install 'path/to/zerodr[torch]'"
+        raise MachineError(folder, f"needs {' and '.join(missing)}, because no graph of it is stored", step)
 
 
 def graphs_folder() -> Path:

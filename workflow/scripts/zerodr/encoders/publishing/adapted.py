@@ -35,6 +35,7 @@ from zerodr.encoders.folder.retriever import (
     Way,
     link_index,
 )
+from zerodr.encoders.inference.graph import SHIPPED, ship_graph
 from zerodr.encoders.publishing.card import read_chain, write_card
 from zerodr.encoders.publishing.export import agreement, copy_plain_model
 from zerodr.errors import ModelError
@@ -118,6 +119,9 @@ def export_adapted(stage: Stage) -> None:
             (target / WEIGHTS).write_bytes((manifest.parent / WEIGHTS).read_bytes())
     write_json(target / RETRIEVER, asdict(facts))
     write_index(stage, settings, facts, target / INDEX)
+    models = [target] if chosen.encoder else []
+    graphs = [ship_graph(model) for model in [*models, *(target / INDEX / MODELS).glob("*")]]
+    stage.note(needs_torch=not all(graphs))
     stage.note(method=chosen.name, encoder=chosen.encoder)
 
 
@@ -142,7 +146,7 @@ def write_index(stage: Stage, settings: ExportAdaptedSettings, facts: RetrieverF
     record = read_record(str(stage.spec.inputs["collection"]))
     read = {entry["path"]: entry["digest"] for entry in (record["inputs"] if record else [])}
     write_json(index / ABOUT, {"documents": corpus_size(corpus), "folder": settings.folder, "files": read})
-    stage.volatile = tuple(f"{index.name}/{BM25}/*/{name}" for name in VOLATILE)
+    stage.volatile = (*(f"{index.name}/{BM25}/*/{name}" for name in VOLATILE), f"{SHIPPED}/*", f"*/{SHIPPED}/*")
 
 
 def measured_text(
