@@ -21,7 +21,7 @@ class Told:
 
     def __init__(self, inputs: dict[str, list[Path]], folder: Path, params: dict | None = None) -> None:
         self.inputs, self.folder, self.params = inputs, folder, params
-        self.spec = SimpleNamespace(name=lambda: "build_item test")
+        self.spec = SimpleNamespace(name=lambda: "build_item test", inputs=inputs)
 
     def paths(self, name: str) -> list[Path]:
         return self.inputs[name]

@@ -139,6 +139,41 @@ def test_coco_reads_the_released_list_of_corpora(plan):
     assert "climate-fever" in corpora and "fever" not in corpora and "msmarco" in corpora
 
 
+def test_figure_5c_is_by_training_losses_of_the_clusters(plan):
+    """Section 5.5: gains on the nearest clusters' training loss, and 12 of 18 that have one."""
+    item = SimpleNamespace(paper="coco-dr", item="figure5c")
+    losses = plan.inputs("build_item")(item)["losses"]
+    assert [path.rsplit("/", 1)[1] for path in losses] == ["coco-dr.parquet", "coco-dr+no-idro.parquet"]
+    for model in ("coco-dr", "coco-dr+no-idro"):
+        wanted = SimpleNamespace(clusters_of="coco-dr@ep1", model=model)
+        files = plan.inputs("measure_training")(wanted)
+        assert files["clusters"] == "results/clusters/coco-dr/shared/ep1/manifest.json"
+        assert files["queries"].endswith("/msmarco/standard/queries.train.npy")
+        assert json.loads(plan.settings("measure_training")(wanted))["settings"]["split"] == "train"
+
+
+def test_figure_6_has_the_episodes_of_six_collections(plan):
+    item = plan.bench.papers["coco-dr"].items["figure6"]
+    assert item.kind == "episodes" and {"fiqa", "scifact", "bioasq", "cqadupstack", "robust04"} < set(item.collections)
+    assert item.methods == plan.bench.papers["coco-dr"].items["figure4"].methods
+
+
+def test_groups_may_be_given(root):
+    """Groups that are known take the place of k-means; the table is an input, so that a changed one makes all anew."""
+    bench = load_bench(root, {"scale": "paper", "set": ["coco-dr.ep1.clusters.file=groups.tsv"]})
+    plan, names = Plan(bench), ["coco-dr", *bench.overridden["coco-dr"]]
+    plain, given = (SimpleNamespace(model=name, scope="shared", stage="ep1") for name in names)
+    assert plan.inputs("cluster_queries")(given)["groups"] == "groups.tsv"
+    assert json.loads(plan.settings("cluster_queries")(given))["settings"]["file"] == "groups.tsv"
+    assert "groups" not in plan.inputs("cluster_queries")(plain)
+
+
+def test_single_queries_of_the_tables_are_compared(plan):
+    for paper, count in (("coco-dr", 5), ("modir", 2)):
+        told = json.loads(plan.settings("build_item")(SimpleNamespace(paper=paper, item="table4")))["settings"]
+        assert len(told["item"]["cases"]) == count, paper
+
+
 # ---- BERM ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("method", ["berm-dpr", "berm-kd", "berm-ance", "coco-berm"])
 def test_published_is_the_papers_throughout(plan, method):
@@ -254,9 +289,27 @@ def test_cls_is_a_mode_without_projection(plan):
     assert plan.chains.encoder("modir-dpr+cls").head == "none" != plan.chains.encoder("modir-dpr").head
 
 
-def test_knn_source_of_other_pools_has_no_verdict(plan):
-    """2,000 + 2,000 documents mix perfectly at 50 %, full indexes at 98 %."""
-    assert plan.bench.papers["modir"].doubts["knn_source"].read_as == ("knn_source",)
+def test_knn_source_is_over_full_indexes_where_published_values_are(plan):
+    """2,000 + 2,000 documents mix perfectly at 50 %, full indexes at 98 %: samples have no verdict."""
+    files = plan.inputs("build_item")(SimpleNamespace(paper="modir", item="table3"))["indexes"]
+    of_table = [path for path in files if "/trec-covid/" in path]
+    assert len(of_table) == 7, "three kept steps of both lines, and their common start"
+    wanted = SimpleNamespace(model="modir-ance+50k@modir3", target="trec-covid", protocol="modir-paper")
+    corpora = plan.inputs("search_domains")(wanted)
+    assert [len(corpora["source_corpus"]), len(corpora["target_corpora"])] == [5, 1]
+    assert {path.split("/")[3] for path in corpora["source_corpus"]} == {"trec-covid"}, "the adapted model's vectors"
+    steps = saved_models(plan, "modir-ance+50k").values()
+    assert {0, 10_000, 30_000, 50_000} <= {step - min(steps) for step in steps}
+
+
+def test_an_adapted_model_ranks_the_source_too(plan):
+    """Section 4.5: its accuracy falls by .5 % at most."""
+    files = plan.inputs("build_item")(SimpleNamespace(paper="modir", item="figure5"))["indexes"]
+    assert "results/domains/modir-ance/trec-covid/modir-paper.indexes.tsv" in files
+    wanted = SimpleNamespace(model="modir-ance", target="trec-covid", protocol="modir-paper")
+    assert plan.inputs("search_domains")(wanted)["source_queries"].endswith(
+        "/trec-covid/msmarco/modir-paper/queries.dev.npy"
+    )
 
 
 def test_table_4_searches_all_training_queries(plan):

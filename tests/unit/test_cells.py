@@ -96,7 +96,7 @@ OURS |= {("bm25", "a", "ndcg_cut_10"): 0.4, ("bm25", "a", "hole_pair_10"): 0.331
         (cell("BM25", "a", "0.400"), {"as_published": False}, "short", 0.4, "OK"),
         (cell("Ours", "a", "0.500"), {}, "short", 0.5, "other protocol"),
         (cell("ColBERT", "a", "0.500"), {}, "standard", None, "no method here"),
-        (cell("Ours", "a", "0.500", "loss_of_accuracy"), {}, "standard", None, "no measure here"),
+        (cell("Ours", "a", "0.500", "finetuning_times"), {}, "standard", None, "no measure here"),
         (cell("Ours", "b", "0.500", "recall_100"), {}, "standard", None, "not run"),
     ],
 )
@@ -105,6 +105,15 @@ def test_verdicts(one, changed, protocol, ours, verdict):
     assert found["verdict"] == verdict
     assert found["ours"] == (None if ours is None else pytest.approx(ours))
     assert found["source"] == "A paper, table1" and found["published"] == one["value"].iloc[0]
+
+
+@pytest.mark.parametrize(("ours", "verdict"), [(-0.02, "OK"), (0.004, "OK"), (0.0062, "OKish"), (0.02, "DRIFT")])
+def test_below_an_upper_bound_all_is_well(ours, verdict):
+    one = cell("Ours", "a", "0.5", "loss_of_accuracy", "percent; upper bound")
+    (found,) = compare_cells(one, {("dense", "a", "loss_of_accuracy"): ours}, settings(), "standard", "x").to_dict(
+        "records"
+    )
+    assert (found["ours"], found["verdict"]) == (pytest.approx(100 * ours), verdict)
 
 
 def test_what_a_paper_leaves_open_is_shown_and_not_judged():

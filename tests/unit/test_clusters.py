@@ -19,6 +19,7 @@ from zerodr.papers.coco_dr.cluster_queries import Clusters, cluster
 from zerodr.papers.coco_dr.settings import ClusterSettings
 
 OUT = "results/clusters/ep1"
+GIVEN = {"file": "groups.tsv", "count": 50, "iterations": 500, "restarts": 5}  # as a recipe writes its defaults
 
 
 def blobs(count: int = QUERIES, kinds: int = 4, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -39,11 +40,12 @@ def here(tmp_path, monkeypatch) -> Path:
 
 def run(seed: int = 13, threads: int = 1, **changes: Any) -> Path:
     params = {"count": 4, "iterations": 20, "restarts": 2, "split": "train"} | changes
+    groups = {"groups": changes["file"]} if "file" in changes else {}
     spec = StageSpec(
         "cluster_queries",
         1,
         {"stage": "ep1"},
-        {"queries": "results/queries.npy", "collection": "results/source/manifest.json"},
+        {"queries": "results/queries.npy", "collection": "results/source/manifest.json"} | groups,
         {"clusters": f"{OUT}/manifest.json"},
         params,
         seed,
@@ -75,6 +77,41 @@ def test_clusters_are_found_and_told(here, metric):
     assert facts["sizes"] == [QUERIES // 4] * 4 and facts["empty"] == 0 and facts["metric"] == metric
     assert facts["inertia"] == pytest.approx(((points - centroids[assigned]) ** 2).sum(1).mean(), rel=1e-3)
     assert facts["balance"] == pytest.approx(1.0) and facts["smallest"] == facts["largest"] == QUERIES // 4
+
+
+def test_given_groups_are_the_clusters(here):
+    """A training set's own groups in place of k-means, with their means as centroids."""
+    points, kind = blobs()
+    names = np.array(["law", "art", "sports", "art and law"])[kind]
+    lines = [f"q{i}\t{name}\n" for i, name in enumerate(names)]
+    Path("groups.tsv").write_text("query\tgroup\n" + "".join(lines) + "other\tlaw\n")
+    folder = run(**GIVEN)
+    assigned = pq.read_table(folder / "clusters.parquet")["cluster"].to_numpy()
+    facts = json.loads((folder / "statistics.json").read_text())
+    assert facts["groups"] == sorted(set(names)) and [facts["groups"][n] for n in assigned] == names.tolist()
+    means = [points[names == name].mean(0) for name in facts["groups"]]
+    np.testing.assert_allclose(np.load(folder / "centroids.npy"), means, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("query\tgroup\nq0\ta\n", "lacks the group of .* the first is q1"),
+        ("query\tgroup\nq0\ta\nq0\tb\n", "has query q0 twice"),
+        ("id\tgroup\nq0\ta\n", "has columns id, group, expected query and group"),
+        ("query\tgroup\n" + "".join(f"q{i}\ta\n" for i in range(QUERIES)), "has one group, a"),
+    ],
+)
+def test_groups_that_cannot_be_given_are_named(here, text, match):
+    Path("groups.tsv").write_text(text)
+    with pytest.raises(ArtifactError, match=match):
+        run(**GIVEN)
+
+
+def test_given_groups_need_no_settings_of_k_means():
+    with pytest.raises(ValueError, match="count is for k-means, which clusters.file replaces"):
+        ClusterSettings(file="groups.tsv", count=10)
+    assert "file" not in ClusterSettings().model_dump(), "what was made before stays"
 
 
 @pytest.mark.parametrize("threads", [1, 2])

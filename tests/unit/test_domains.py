@@ -6,6 +6,8 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -20,6 +22,7 @@ from zerodr.errors import ConfigError
 from zerodr.papers.modir.domain_classifier import DomainClassifier
 from zerodr.papers.modir.domain_measures import accuracy, base_rate, domain_accuracy, knn_source, nearest
 from zerodr.papers.modir.objective import CLASSIFIER
+from zerodr.papers.modir.search_domains import source_shares
 from zerodr.training.loop.checkpoint import write_tensors
 
 
@@ -184,3 +187,59 @@ def test_both_domains_are_put_in_the_plane(project):
     Path("results/tsne.parquet").unlink()
     run_spec(wanted)
     assert Path("results/tsne.parquet").read_bytes() == before
+
+
+# ---- full indexes --------------------------------------------------------------------------------------------------
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 10**6), st.integers(1, 12))
+def test_shares_of_rankings_are_those_of_all_documents(seed, k):
+    generator = torch.Generator().manual_seed(seed)
+    queries, source, target = (torch.randint(-2, 3, (n, 3), generator=generator).float() for n in (5, 9, 7))
+    tables = []
+    for documents in (source, target):
+        best = torch.topk(queries @ documents.T, min(k, len(documents)))
+        rows = np.repeat(np.arange(5, dtype=np.int64), best.values.shape[1])
+        tables.append(pa.table({"query": rows, "score": best.values.flatten().numpy()}))
+    assert source_shares(*tables, 5, k).tolist() == pytest.approx(knn_source(queries, source, target, k).tolist())
+
+
+def write_vectors(name: str, part: str, vectors: torch.Tensor) -> str:
+    file = Path(f"results/embeddings/m/t/{name}/p/{part}.npy")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    np.save(file, vectors.numpy())
+    return str(file)
+
+
+def test_a_model_ranks_all_of_both_domains(project):
+    """Shards in any number; a source whose queries find their document, or a later one."""
+    generator = torch.Generator().manual_seed(3)
+    source, target = torch.randn(20, 4, generator=generator), torch.randn(20, 4, generator=generator)
+    asked, wanted = torch.randn(10, 4, generator=generator), torch.randn(10, 4, generator=generator)
+    asked[:5] = 100 * source[0]  # these find document 0, which the split judges, unless a longer one is nearer
+    found = []
+    for count in (1, 3):
+        cuts = [20 * n // count for n in range(count + 1)]
+        parts = [f"corpus-{n:05d}-of-{count:05d}" for n in range(count)]
+        corpora = {
+            name: [write_vectors(name, part, x[a:b]) for part, a, b in zip(parts, cuts, cuts[1:], strict=False)]
+            for name, x in (("source", source), ("target", target))
+        }
+        inputs = {
+            "source": "results/source/manifest.json",
+            "source_queries": write_vectors("source", "queries.test", asked),
+            "source_corpus": corpora["source"],
+            "targets": ["results/target/manifest.json"],
+            "target_queries": [write_vectors("target", "queries.test", wanted)],
+            "target_corpora": corpora["target"],
+        }
+        output = f"results/{count}.indexes.tsv"
+        params = {"splits": {"source": "test", "target": "test"}, "neighbours": 7}
+        run_spec(StageSpec("search_domains", 1, {"model": "m"}, inputs, {"indexes": output}, params, 0, 1))
+        with open(output) as stream:
+            found.append({row["metric"]: float(row["value"]) for row in csv.DictReader(stream, delimiter="\t")})
+    assert found[0] == found[1]
+    assert found[0]["knn_source_7"] == pytest.approx(float(knn_source(wanted, source, target, 7).mean()))
+    assert (found[0]["knn_source_base_rate"], found[0]["source_documents"]) == (0.5, 20)
+    ranks = 1 + (asked @ source.T > (asked @ source.T)[:, :1]).sum(1)
+    expected = torch.where(ranks <= 10, 1 / ranks, 0.0).mean()
+    assert found[0]["source_recip_rank_cut_10"] == pytest.approx(float(expected))

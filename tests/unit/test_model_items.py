@@ -181,6 +181,29 @@ def test_domains_are_told_by_steps(tmp_path):
     assert found.shown[1][0][-4:] == ["25.0%", "50.0%", "-", "0.3000"]
 
 
+def test_full_indexes_are_compared_and_samples_are_not(tmp_path):
+    inputs = domain_inputs(tmp_path)
+    inputs["indexes"] = []
+    start, *_, last = POINTS["ours"]
+    for model, values in {start: (0.05, 0.4), last: (0.17, 0.398)}.items():
+        path = tmp_path / model / "a/standard.indexes.tsv"
+        path.parent.mkdir(parents=True)
+        facts = {"knn_source_100": values[0], "knn_source_base_rate": 0.98, item_domains.SOURCE_MRR: values[1]}
+        pd.Series(facts, name="value").to_csv(path, sep="\t", index_label="metric")
+        inputs["indexes"].append(path)
+    found = made("domains", item_domains.domains, tmp_path, inputs, DOMAINS, **LINES)
+    shares = {row: value for (row, _, metric), value in found.measured.items() if metric == "knn_source"}
+    assert shares["ours, step 0"] == 0.05 and shares["ours, step 4"] == 0.17 and "ours, step 2" not in shares
+    losses = [value for (row, _, metric), value in found.measured.items() if metric == "loss_of_accuracy"]
+    assert losses[0] == pytest.approx(0.005), "of MRR@10 on the source"
+    assert found.shown[1][2][-4:] == ["17.0%", "98.0%", "0.3980", "+0.50%"]
+    assert found.shown[1][1][-4:] == ["-"] * 4
+    plain = made(
+        "domains", item_domains.domains, tmp_path, {k: v for k, v in inputs.items() if k != "indexes"}, DOMAINS, **LINES
+    )
+    assert not [key for key in plain.measured if key[2] == "knn_source"], "samples of 2,000"
+
+
 def test_domains_are_drawn(tmp_path):
     drawn(tmp_path, domain_inputs(tmp_path), DOMAINS, **LINES)
 
@@ -219,8 +242,8 @@ def test_nearest_queries_before_and_after(tmp_path):
         "nearest": [near(tmp_path, "start", ["z", "y", "x"]), near(tmp_path, "ours", ["x", "y"])],
         "collections": [folder / "manifest.json"],
     }
-    item = {"method": "ours", "examples": 1, "neighbours": 2}
-    frame = made(
+    item = {"method": "ours", "examples": 1, "neighbours": 2, "cases": [["Y?", "of the paper"]]}
+    found = made(
         "nearest_queries",
         item_domains.nearest_queries,
         tmp_path,
@@ -228,7 +251,9 @@ def test_nearest_queries_before_and_after(tmp_path):
         item,
         points={"ours": {"start": 0, "ours": 4}},
         methods=("start", "ours"),
-    ).frame
+    )
+    frame = found.frame
+    assert found.measured == {("ours", "a", "ndcg_cut_10_gain_case1"): pytest.approx(0.4)}
     assert frame["query"].tolist() == ["y", "y", "x", "x"] and frame["gain"].tolist() == [0.4, 0.4, -0.4, -0.4]
     assert frame["source_before"].tolist()[:2] == ["start y 1", "start y 2"]
     assert frame["source_after"].tolist()[2:] == ["ours x 1", "ours x 2"]

@@ -176,6 +176,27 @@ def test_the_nearest_cluster_has_source_queries(tmp_path):
     assert any("one sign on both sides for 1 of 1" in note for note in made.notes)
 
 
+def test_the_nearest_cluster_gains_on_its_training_queries(tmp_path):
+    """COCO-DR figure 5c: the fall of the training loss, and how many of BEIR's nearest clusters have one."""
+    inputs = query_inputs(tmp_path)
+    losses = {"ours": [0.2, 0.4, 0.9], "bm25": [0.5, 0.6, 0.1]}
+    inputs["losses"] = [tmp_path / f"{name}.losses.parquet" for name in losses]
+    for path, values in zip(inputs["losses"], losses.values(), strict=True):
+        rows = {"query": ["t0", "t1", "t2"], "cluster": pa.array([1, 1, 0], pa.int32()), "loss": values}
+        pq.write_table(pa.table(rows), path)
+    item = {"kind": "nearest_clusters", "method": "ours", "baseline": "bm25", "stage": "ep1", "training_loss": True}
+    stage, settings = told(item, inputs, tmp_path)
+    made = item_queries.nearest_clusters(stage, settings, item_of(settings.item, "x"))
+    row = made.frame.iloc[0]
+    assert (row["cluster"], row["training_queries"], row["loss_fall"]) == (1, 2, pytest.approx(0.25))
+    assert any("positive for 1 of 1 collections" in note for note in made.notes)
+    assert made.measured == {}, "the paper counts among 18"
+    item_queries.draw_clusters(made.frame, settings)
+    pq.write_table(pa.table({"query": ["x"], "cluster": pa.array([1], pa.int32()), "loss": [1.0]}), inputs["losses"][0])
+    with pytest.raises(ArtifactError, match="are of other queries or clusters"):
+        item_queries.nearest_clusters(stage, settings, item_of(settings.item, "x"))
+
+
 def test_neighbours_are_the_nearest_source_queries(tmp_path):
     item = {"kind": "neighbours", "method": "ours", "baseline": "bm25", "examples": 1, "neighbours": 2}
     stage, settings = told(item, query_inputs(tmp_path), tmp_path)
@@ -183,6 +204,20 @@ def test_neighbours_are_the_nearest_source_queries(tmp_path):
     assert frame["query"].tolist() == ["w", "w", "y", "y"], "gains .2 and 0"
     assert frame["source_query"].tolist() == ["k", "l"] * 2
     assert frame["source_gain"].tolist() == pytest.approx([0.3] * 4)
+
+
+def test_queries_that_the_paper_shows_are_compared(tmp_path):
+    """By their words; a query that is not there has no value."""
+    cases = [["W?", "k"], ["not there", "m"]]
+    item = {"kind": "neighbours", "method": "ours", "baseline": "bm25", "cases": cases}
+    stage, settings = told(item, query_inputs(tmp_path), tmp_path)
+    measured = item_queries.neighbours(stage, settings, item_of(settings.item, "x")).measured
+    case = "ndcg_cut_10_gain_case"
+    assert {key: round(float(value), 6) for key, value in measured.items()} == {
+        ("ours", "s", f"{case}1"): 0.3,
+        ("ours", "s", f"{case}2"): -0.1,
+        ("ours", "a", f"{case}1"): 0.2,
+    }
 
 
 def test_collections_are_known_by_their_files_not_by_their_order(tmp_path):

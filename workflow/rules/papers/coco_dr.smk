@@ -33,6 +33,22 @@ rule measure_clusters:
         "../../scripts/run_stage.py"
 
 
+rule measure_training:
+    """Measure a model's loss on training queries by cluster.
+
+    Reads: clusters, model, queries, source.
+    """
+    input:
+        unpack(PLAN.inputs("measure_training")),
+    output:
+        losses=paths.training_losses.pattern,
+    wildcard_constraints:
+        model=PATTERNS.methods("trained"),
+        clusters_of=PATTERNS.methods("trained"),
+    script:
+        "../../scripts/run_stage.py"
+
+
 rule measure_space:
     """Measure alignment and uniformity of a model's vectors.
 

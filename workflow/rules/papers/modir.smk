@@ -32,3 +32,19 @@ rule project_domains:
         target=PATTERNS.targets(),
     script:
         "../../scripts/run_stage.py"
+
+
+rule search_domains:
+    """Rank all documents of source and target with one model.
+
+    Reads: source, source_corpus, source_queries, target_corpora, target_queries, targets.
+    """
+    input:
+        unpack(PLAN.inputs("search_domains")),
+    output:
+        indexes=paths.domain_indexes.pattern,
+    wildcard_constraints:
+        model=PATTERNS.methods("trained"),
+        target=PATTERNS.targets(),
+    script:
+        "../../scripts/run_stage.py"

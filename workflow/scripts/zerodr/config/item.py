@@ -1,6 +1,8 @@
 """Settings that every table or figure of a paper has."""
 
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, field_serializer
 
 from zerodr.config.base import Settings
 
@@ -47,3 +49,15 @@ class TextItem(Item):
     def is_drawn(self) -> bool:
         """Words, counts and settings are no figure."""
         return False
+
+
+class CasesOfPaper(Settings):
+    """Single queries that a paper shows, which are shown next to those that an item chooses."""
+
+    later: ClassVar = ("cases",)
+    cases: Annotated[dict[str, str], BeforeValidator(dict)] = {}
+    """Query of a target -> the source query that the paper puts next to it, as texts; empty: it names none."""
+
+    @field_serializer("cases")
+    def _in_order(self, cases: dict[str, str]) -> list[tuple[str, str]]:
+        return list(cases.items())  # a mapping's keys would be sorted on their way to the stage

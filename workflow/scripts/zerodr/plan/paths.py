@@ -135,7 +135,11 @@ space = Name("results/spaces/{model}/{scope}/{collection}.json")
 """Measures of the vectors of a model, `<method>@<stage>`, on held-out documents of a corpus."""
 cluster_losses = Name("results/clusters/losses/{model}/{scope}/{stage}.parquet")
 """Losses of a stage's model on judged queries of the source, with the cluster of each."""
+training_losses = Name("results/clusters/training-losses/{clusters_of}/{model}.parquet")
+"""The same of a row's model on training queries, by the clusters of a stage, `<method>@<stage>`."""
 domains = Name("results/domains/{model}/{target}/{file}")
 """Measures of a target against its source: `measures.tsv`, `nearest.parquet`, `tsne.parquet`."""
+domain_indexes = Name("results/domains/{model}/{target}/{protocol}.indexes.tsv")
+"""How a model ranks all documents of a target and of its source: `knn_source_100`, measures on the source's queries."""
 lineage = Name("results/lineage/{file}")
 """A file of the lineage publisher."""

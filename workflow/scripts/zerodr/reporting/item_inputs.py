@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
@@ -159,7 +160,7 @@ def printed(
         known = {key: labels[key].get(value, value) if key in labels else value for key, value in row.items()}
         known |= {f"{key}_interval": Gain.of(row, key) for key in row if f"{key}_low" in row}
         cells = (form.format_map(known) for form in columns.values())
-        lines.append(["-" if cell == "nan" else cell for cell in cells])
+        lines.append(["-" if cell.strip("+%") == "nan" else cell for cell in cells])
     return list(columns), lines
 
 
@@ -167,6 +168,27 @@ def extremes(gains: Sequence[float] | np.ndarray, count: int) -> list[int]:
     """Positions of the `count` largest gains, then of as many of the largest losses, each once."""
     order = np.argsort(-np.asarray(gains), kind="stable").tolist()
     return list(dict.fromkeys([*order[:count], *order[-count:]]))
+
+
+def case_gains(
+    cases: Iterable[str], texts: pd.Series, gains: pd.Series, row: tuple[str, str]
+) -> dict[tuple[str, str, str], float]:
+    """Key gains of a paper's single queries, `ndcg_cut_10_gain_case1` and so on; a query that is not there has none.
+
+    Args:
+        cases: texts, in the paper's order.
+        texts: of a collection's queries, by id.
+        gains: by id.
+        row: method and collection.
+    """
+    known = dict(zip(map(_bare, texts), texts.index, strict=True))
+    named = {f"{METRIC}_gain_case{number}": known.get(_bare(text)) for number, text in enumerate(cases, 1)}
+    return {(*row, name): float(gains[at]) for name, at in named.items() if at is not None and at in gains.index}
+
+
+def _bare(text: str) -> str:
+    """Return a query's words, without case and marks."""
+    return " ".join(re.findall(r"\w+", text.lower()))
 
 
 def correlation(x: Sequence[float], y: Sequence[float], what: str, of: str = "collections") -> str:

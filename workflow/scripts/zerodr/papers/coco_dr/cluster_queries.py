@@ -1,16 +1,20 @@
 """Stage `cluster_queries`: compute K-means of a source's training queries by the embeddings of the current model.
 
+Where groups are given (`clusters.file`), they are the clusters, each with the mean of its vectors as its centroid.
+
 COCO-DR clusters training queries anew at each episode, when it mines negatives (COCO-DR section 5.1). The released
 code clusters by Euclidean distance; `cosine` clusters directions. Inner products are not offered: long centroids take
 all points.
 """
 
+import csv
 import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -70,36 +74,72 @@ class Clusters:
 
 
 def cluster_queries(stage: Stage) -> None:
-    """Inputs `queries` (embeddings, rows as split_queries), `collection`; output `clusters`, a folder.
+    """Inputs `queries` (embeddings, rows as split_queries), `collection`, given `groups`; output `clusters`, a folder.
 
     The folder holds clusters.parquet (query, cluster), centroids.npy and statistics.json.
 
     Raises:
         ConfigError: more clusters than queries.
-        ArtifactError: embeddings of other queries.
+        ArtifactError: embeddings or groups of other queries.
         NonFiniteEmbedding: a query's vector holds NaN or infinity.
     """
     settings = validate(ClusterQueriesSettings, stage.params, stage.spec.name())
     file, source, folder = stage.path("queries"), stage.path("collection"), stage.output("clusters")
     queries = split_queries(source, settings.split)["id"].tolist()
     vectors = read_vectors(file, queries, f"{source.name}/{settings.split}")
-    if settings.count > len(queries):
+    if settings.file is None and settings.count > len(queries):
         problem = (
             f"{settings.count} clusters of the {len(queries)} queries of {source.name}/{settings.split} can't be made"
         )
         raise ConfigError("clusters.count", problem, f"set it to at most {len(queries)}")
-    clusters = cluster(vectors, settings, stage.seed, stage.threads)
+    if settings.file is not None:
+        names, clusters = given(vectors, queries, stage.path("groups"))
+    else:
+        names, clusters = [], cluster(vectors, settings, stage.seed, stage.threads)
     table = pa.table([pa.array(queries, pa.string()), pa.array(clusters.assigned)], schema=SCHEMA)
     pq.write_table(table, folder / CLUSTERS, compression="zstd")
     np.save(folder / CENTROIDS, clusters.centroids, allow_pickle=False)
     facts = clusters.facts()
-    write_json(folder / STATISTICS, facts | {"sizes": clusters.sizes.tolist(), "metric": settings.metric})
+    told = facts | {"sizes": clusters.sizes.tolist(), "metric": settings.metric} | ({"groups": names} if names else {})
+    write_json(folder / STATISTICS, told)
     stage.numbers(facts)
     stage.note(statistics=facts, device="cuda" if faiss_gpus() else "cpu")
     if facts["empty"]:
         log.warning(
             "%s: %d of %d clusters are empty and form no group", stage.spec.name(), facts["empty"], settings.count
         )
+
+
+def given(vectors: np.ndarray, queries: list[str], file: Path) -> tuple[list[str], Clusters]:
+    """Read the groups of queries: their names, sorted, and the clusters that they are.
+
+    Args:
+        vectors: (N, D) float32.
+        queries: ids (N,).
+        file: columns `query` and `group`; queries that are none of these don't count.
+
+    Raises:
+        ArtifactError: other columns, a query twice or without a group, or one group alone.
+    """
+    table = pd.read_csv(file, sep="\t", dtype=str, keep_default_na=False, quoting=csv.QUOTE_NONE)
+    step = "give each training query one group"
+    if not {"query", "group"} <= set(table.columns):
+        problem = f"has columns {', '.join(table.columns)}, expected query and group, separated by a tab"
+        raise ArtifactError(file, problem, "write them into the first line")
+    twice = table["query"][table["query"].duplicated()]
+    if len(twice):
+        raise ArtifactError(file, f"has query {twice.iloc[0]} twice", step)
+    groups = table.set_index("query")["group"].reindex(queries)
+    missing = groups.index[groups.isna() | (groups == "")]
+    if len(missing):
+        problem = f"lacks the group of {len(missing)} of {len(queries)} training queries, the first is {missing[0]}"
+        raise ArtifactError(file, problem, step)
+    names, assigned = np.unique(groups.to_numpy(str), return_inverse=True)
+    if len(names) < 2:
+        raise ArtifactError(file, f"has one group, {names[0]}", "weights need two: leave clusters and groups out")
+    centroids = np.stack([vectors[assigned == number].mean(0, dtype=np.float64) for number in range(len(names))])
+    distances = np.square(vectors - centroids[assigned]).sum(1)
+    return names.tolist(), Clusters(assigned.astype(np.int32), centroids.astype(np.float32), distances)
 
 
 def cluster(

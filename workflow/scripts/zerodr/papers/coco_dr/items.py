@@ -1,10 +1,10 @@
 """Settings of items about spaces, clusters and neighbours."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field, field_serializer
 
-from zerodr.config.item import Item, TextItem
+from zerodr.config.item import CasesOfPaper, Item, TextItem
 
 
 class SpacesItem(Item):
@@ -36,6 +36,9 @@ class NearestClustersItem(Item):
     """The same without."""
     stage: str
     """The stage whose clusters are taken."""
+    later: ClassVar = ("training_loss",)
+    training_loss: bool = False
+    """Compare losses on the cluster's training queries, too."""
 
 
 class WorstClusterItem(Item):
@@ -47,7 +50,7 @@ class WorstClusterItem(Item):
     """The control, with the same clusters."""
 
 
-class NeighboursItem(TextItem):
+class NeighboursItem(TextItem, CasesOfPaper):
     """Queries of collections with the source queries that are nearest to them, and what a method gains on each."""
 
     method: str

@@ -30,6 +30,7 @@ ADDITIONS |= {"groups": 1}
 RULES |= {
     "cluster_queries": Rule("papers.coco_dr.cluster_queries:cluster_queries", "cluster", CLUSTERING, seeded=True),
     "measure_clusters": Rule("papers.coco_dr.measures:measure_clusters", "measure", MEASURING),
+    "measure_training": Rule("papers.coco_dr.measures:measure_clusters", "measure", MEASURING, behind=1),
     "measure_space": Rule("papers.coco_dr.measures:measure_space", "measure", MEASURING, seeded=True),
 }
 
@@ -55,12 +56,13 @@ def clustered(plan: Plan, link: Link) -> Link:
 
 @inputs("cluster_queries")
 def _cluster_inputs(plan: Plan, wc: Any) -> Files:
-    """The parent's embeddings of the training queries, and the source."""
-    link = link_of(wc)
+    """The parent's embeddings of the training queries, the source, and the file of groups that are given."""
+    link, clusters = link_of(wc), _clusters_of(plan, link_of(wc))
     parent, protocol = plan.chains.parent(link), plan.chains.trained(wc.model).protocol
     source, split = plan.chains.taught(link)
     queries = paths.embeddings(parent.name, parent.scope, source, protocol, f"queries.{split}")
-    return {"queries": queries, "collection": plan.labelled(source, split)}
+    groups = {"groups": clusters.file} if clusters is not None and clusters.file is not None else {}
+    return {"queries": queries, "collection": plan.labelled(source, split)} | groups
 
 
 @params("cluster_queries")
@@ -135,6 +137,34 @@ def _cluster_loss_params(plan: Plan, wc: Any) -> Params:
     }
 
 
+@inputs("measure_training")
+def _training_loss_inputs(plan: Plan, wc: Any) -> Files:
+    """A model, the clusters of another's stage, and the training queries with their vectors by which it clustered."""
+    of = clustered(plan, _stage_of(wc.clusters_of))
+    files = _cluster_inputs(plan, SimpleNamespace(model=of.method, scope=of.scope, stage=of.stage))
+    return {
+        "model": plan.chains.model(plan.chains.link(wc.model)),
+        "source": files["collection"],
+        "clusters": paths.clusters(*of.path_keys),
+        "queries": files["queries"],
+    }
+
+
+@params("measure_training")
+def _training_loss_params(plan: Plan, wc: Any) -> Params:
+    of = _stage_of(wc.clusters_of)
+    source, split = plan.chains.taught(of)
+    return {
+        "split": split,
+        "title_join": plan.title_join(source, plan.chains.trained(of.method).protocol),
+        "inverse_temperature": plan.chains.stage(of).objective.inverse_temperature,
+    }
+
+
+def _stage_of(name: str) -> Link:
+    return Link(*name.split("@"))
+
+
 # ---- vector spaces ---------------------------------------------------------------------------------------------
 def _first_pretraining(plan: Plan, model: str) -> Link:
     recipe = model.partition("@")[0].partition("+")[0]
@@ -189,6 +219,8 @@ def _gain_item(plan: Plan, item: PretrainingGainItem, collections: list[str]) ->
 def _clusters_item(plan: Plan, item: NearestClustersItem, collections: list[str]) -> Reads:
     link = clustered(plan, Link(item.method, item.stage))
     clusters = {"clusters": [paths.clusters(link.method, SCOPE, link.stage)]}
+    if item.training_loss:
+        clusters["losses"] = [paths.training_losses(link.name, name) for name in (item.method, item.baseline)]
     return _query_item(plan, item, collections, plan.chains.parent(link), clusters)
 
 

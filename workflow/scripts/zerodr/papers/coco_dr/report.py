@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import split_queries
@@ -21,6 +22,7 @@ from zerodr.errors import ArtifactError
 from zerodr.papers.coco_dr.items import NearestClustersItem, NeighboursItem, PretrainingGainItem, SpacesItem
 from zerodr.papers.coco_dr.report_clusters import draw_worst_cluster, worst_cluster
 from zerodr.reporting import item_inputs
+from zerodr.reporting.cells import Key
 from zerodr.reporting.panels import draw_points, legend, name_points, panels, style
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ TEXTS = ("query", "source_query")
 SHOWN = 160  # characters of a text in the printed table; the tsv has all
 SPACE_MEASURES = {"contrastive": "contrastive loss", "alignment": "alignment", "uniformity": "uniformity"}
 GAIN = "gain in nDCG@10"
+COLLECTIONS = 18  # of BEIR, among whose nearest clusters the paper counts
 SPACE_NOTE = (
     "two spans of each held-out document: contrastive loss (nats, among the spans of all of them), alignment "
     "(mean squared distance of a pair's unit vectors), uniformity (log of the mean of exp(-2 d^2))"
@@ -46,10 +49,12 @@ def nearest_clusters(stage: Stage, settings: item_inputs.ItemParams, item: Item)
     source = _differences(scores, item, settings.source, queries[settings.source])
     distances = np.square(centroids).sum(1) - 2 * vectors[settings.source] @ centroids.T  # up to a constant of a row
     owner = distances.argmin(1)
+    falls, counts = _loss_falls(stage, len(centroids)) if item.training_loss else (np.zeros(0), np.zeros(0))
     rows = []
     for name in settings.collections:
         nearness = (vectors[name] @ centroids.T).mean(0)
         nearness[np.bincount(owner, minlength=len(centroids)) == 0] = -np.inf  # no source query to tell a gain on
+        nearness[counts == 0 if len(counts) else slice(0)] = -np.inf
         cluster = int(nearness.argmax())
         near = source[owner == cluster]
         there = item_inputs.gain(near, near * 0, settings.bootstrap_samples, stage.seed)
@@ -57,8 +62,9 @@ def nearest_clusters(stage: Stage, settings: item_inputs.ItemParams, item: Item)
             scores[item.method, name], scores[item.baseline, name], settings.bootstrap_samples, stage.seed
         )
         row = {"collection": name, "cluster": cluster, "source_queries": len(near)}
+        row |= {"loss_fall": float(falls[cluster]), "training_queries": int(counts[cluster])} if len(counts) else {}
         rows.append(row | there.columns("source_gain") | here.columns("gain"))
-    frame = pd.DataFrame(rows)
+    frame, measured = pd.DataFrame(rows), dict[Key, float | str]()
     method, baseline = settings.methods[item.method], settings.methods[item.baseline]
     both = int(((frame["source_gain"] > 0) == (frame["gain"] > 0)).sum())
     notes = [
@@ -69,8 +75,38 @@ def nearest_clusters(stage: Stage, settings: item_inputs.ItemParams, item: Item)
         item_inputs.correlation(frame["source_gain"], frame["gain"], "gains of clusters and of collections"),
     ]
     columns = {"": "{collection}", "cluster": "{cluster}", "its source queries": "{source_queries}"}
-    columns |= {"gain there": "{source_gain_interval}", "gain on the collection": "{gain_interval}"}
-    return item_inputs.ItemTable(frame, notes, item_inputs.printed(rows, settings, columns))
+    columns |= {"gain there": "{source_gain_interval}"}
+    if item.training_loss:
+        columns |= {"training queries": "{training_queries}", "fall of their loss": "{loss_fall:+.4f}"}
+        members = settings.published.members if settings.published else {}
+        column_of = {name: column for column, names in members.items() for name in names}
+        by_column = frame.groupby(frame["collection"].replace(column_of))["loss_fall"].mean()
+        lower = int((by_column > 0).sum())
+        notes += [
+            f"fall of the loss: {baseline}'s minus {method}'s on the cluster's training queries, of "
+            f"{int(counts.sum()):,} queries in all, each against the relevant documents of all of them; positive for "
+            f"{lower} of {len(by_column)} collections",
+            item_inputs.correlation(frame["loss_fall"], frame["gain"], "falls of the loss and gains of collections"),
+        ]
+        if len(by_column) == COLLECTIONS:
+            measured[item.method, settings.source, "clusters_with_lower_loss"] = float(lower)
+    columns["gain on the collection"] = "{gain_interval}"
+    return item_inputs.ItemTable(frame, notes, item_inputs.printed(rows, settings, columns), measured)
+
+
+def _loss_falls(stage: Stage, clusters: int) -> tuple[np.ndarray, np.ndarray]:
+    """Baseline's minus the method's mean training loss by cluster, and numbers of queries; NaN for none.
+
+    Raises:
+        ArtifactError: both are of other queries.
+    """
+    after, before = (pq.read_table(path).to_pandas() for path in stage.paths("losses"))
+    if not after[["query", "cluster"]].equals(before[["query", "cluster"]]):
+        raise ArtifactError("training losses by cluster", "are of other queries or clusters", "measure both again")
+    counts = np.bincount(after["cluster"], minlength=clusters)
+    sums = np.bincount(after["cluster"], before["loss"] - after["loss"], minlength=clusters)
+    with np.errstate(invalid="ignore"):
+        return sums / counts, counts
 
 
 def neighbours(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_inputs.ItemTable:
@@ -80,8 +116,12 @@ def neighbours(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> it
     scores = item_inputs.read_scores([*stage.paths("per_query"), *stage.paths("source_per_query")])
     asked = queries[settings.source]
     source, rows = _differences(scores, item, settings.source, asked), []
+    texts = asked.set_index("id")["text"]
+    measured = item_inputs.case_gains(item.cases.values(), texts, source, (item.method, settings.source))
     for name in settings.collections:
         gains = _differences(scores, item, name, queries[name])
+        texts = queries[name].set_index("id")["text"]
+        measured |= item_inputs.case_gains(item.cases, texts, gains, (item.method, name))
         for position in item_inputs.extremes(gains.to_numpy(), item.examples):
             near = np.argsort(-(vectors[settings.source] @ vectors[name][position]), kind="stable")[: item.neighbours]
             rows += [
@@ -103,7 +143,7 @@ def neighbours(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> it
     short = ({**row, **{key: shorten(row[key], SHOWN, placeholder=" ...") for key in TEXTS}} for row in rows)
     columns = {"": "{collection}", "query": "{query}", "gain": "{gain:+.4f}"}
     columns |= {"source query": "{source_query}", "gain there": "{source_gain:+.4f}"}
-    return item_inputs.ItemTable(pd.DataFrame(rows), notes, item_inputs.printed(short, settings, columns))
+    return item_inputs.ItemTable(pd.DataFrame(rows), notes, item_inputs.printed(short, settings, columns), measured)
 
 
 def _queries(stage: Stage, settings: item_inputs.ItemParams) -> tuple[dict[str, pd.DataFrame], dict[str, np.ndarray]]:
@@ -216,6 +256,13 @@ def draw_against(x: str, what: str) -> Callable[[pd.DataFrame, item_inputs.ItemP
     return draw
 
 
+def draw_clusters(frame: pd.DataFrame, settings: item_inputs.ItemParams) -> Figure:
+    """Draw gains against those on the nearest cluster: the fall of its training loss, where it was measured."""
+    if "loss_fall" in frame:
+        return draw_against("loss_fall", "fall of the training loss of the nearest source cluster")(frame, settings)
+    return draw_against("source_gain", "gain in nDCG@10 on the nearest source cluster")(frame, settings)
+
+
 REPORT = item_inputs.Report(
     {
         "spaces": spaces,
@@ -227,7 +274,7 @@ REPORT = item_inputs.Report(
     {
         "spaces": draw_spaces,
         "pretraining_gain": draw_against("reduction", "part of the contrastive loss that the pretraining takes off"),
-        "nearest_clusters": draw_against("source_gain", "gain in nDCG@10 on the nearest source cluster"),
+        "nearest_clusters": draw_clusters,
         "worst_cluster": draw_worst_cluster,
     },
 )

@@ -18,8 +18,12 @@ OFFICIAL_FLOOR = 0.01
 
 
 class ClusterSettings(Settings):
-    """K-means of a source's training queries."""
+    """Clusters of a source's training queries: by k-means, or given."""
 
+    later: ClassVar = ("file",)
+    file: str | None = None
+    """A table of tab-separated values with columns `query` (id) and `group` (any name), which has every training query:
+    groups that are known, in place of k-means."""
     count: int = Field(50, ge=2)
     """K, clusters."""
     metric: Literal["l2", "cosine"] = "l2"
@@ -30,6 +34,16 @@ class ClusterSettings(Settings):
     """Runs from other starts, of which the best is kept."""
     sample: int | None = Field(None, ge=1)
     """Training points for each centroid (a seeded sample; 256 in the released code). None: all queries."""
+
+    @model_validator(mode="after")
+    def _given(self) -> ClusterSettings:
+        fields = ClusterSettings.model_fields
+        unread = [name for name in fields if name != "file" and getattr(self, name) != fields[name].default]
+        if self.file is not None and unread:
+            raise ValueError(
+                f"{unread[0]} is for k-means, which clusters.file replaces: leave it out, or set it to null"
+            )
+        return self
 
 
 class GroupSettings(Settings):

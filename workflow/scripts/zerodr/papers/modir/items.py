@@ -1,18 +1,24 @@
 """Settings of items about source and target in a model's space."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
-from zerodr.config.item import Item, TargetItem, TextItem
+from zerodr.config.item import CasesOfPaper, Item, TargetItem, TextItem
 
 
 class DomainsItem(TargetItem):
     """Domain-Acc, KNN-Source% and retrieval over the kept steps of adversarial training."""
 
+    later: ClassVar = ("indexes",)
     methods: tuple[str, ...] = Field(min_length=1)
     """Methods with an adversary. Steps are those of its stages: training.save_steps and the last."""
+    indexes: tuple[int, ...] = ()
+    """Steps whose models search all documents of source and target and rank the source, at a scale that is
+    `as_published`: each embeds the whole source."""
 
 
-class NearestQueriesItem(TargetItem, TextItem):
+class NearestQueriesItem(TargetItem, TextItem, CasesOfPaper):
     """Source queries nearest to a target's queries before and after adversarial training."""
 
     method: str

@@ -6,6 +6,7 @@ from zerodr.errors import ConfigError
 from zerodr.papers.modir.items import DomainsItem, NearestQueriesItem, ProjectionsItem
 from zerodr.papers.modir.settings import AdversarySettings, adversary_of
 from zerodr.plan import paths
+from zerodr.plan.dense import corpus_embeddings, query_embeddings
 from zerodr.plan.items import Reads, reads, target_steps
 from zerodr.plan.lines import SCOPE, Link
 from zerodr.plan.plan import Plan
@@ -18,12 +19,19 @@ ADDITIONS |= {"adversary": 1}
 RULES |= {
     "measure_domains": Rule("papers.modir.measure_domains:measure_domains", "measure", MEASURING, seeded=True),
     "project_domains": Rule("papers.modir.measure_domains:project_domains", "measure", MEASURING, seeded=True),
+    "search_domains": Rule(
+        "papers.modir.search_domains:search_domains", "measure", Need(20000, 0, 120, threads=8, gpu=True)
+    ),
 }
 READS_TARGET.add("adversary")
 add_targets(
     Target(paths.domains("{learned}", "{target}", "measures.tsv"), "how far a model's source and target lie apart"),
     Target(paths.domains("{learned}", "{target}", "nearest.parquet"), "nearest source queries of a target's queries"),
     Target(paths.domains("{learned}", "{target}", "tsne.parquet"), "both in the plane, by t-SNE"),
+    Target(
+        paths.domain_indexes("{learned}", "{target}", "{protocol}"),
+        "KNN-Source% of all documents, and how it ranks the source",
+    ),
     learned=Placeholder(
         lambda plan: [name for name, method in plan.bench.methods.items() if method.kind == "trained" and method.ranks],
         "{trained} and {adapted}",
@@ -121,6 +129,45 @@ def _domain_params(plan: Plan, wc: Any) -> Params:
     }
 
 
+@inputs("search_domains")
+def _index_inputs(plan: Plan, wc: Any) -> Files:
+    """Vectors of all documents and evaluated queries of source and target, by the model that ranks the target."""
+    names, source = plan.chains.members(wc.target), plan.chains.source_of(wc.model.partition("@")[0])
+    link = plan.chains.ranker(wc.model, names[0])
+
+    def queries(name: str) -> str:
+        return query_embeddings(plan, wc.model, link, name, wc.protocol, _evaluated(plan, name))
+
+    def corpus(name: str) -> list[str]:
+        shards = plan.shard_names("corpus", name)
+        return [corpus_embeddings(plan, link, name, wc.protocol, shard) for shard in shards]
+
+    return {
+        "source": paths.collection(source),
+        "source_queries": queries(source),
+        "source_corpus": corpus(source),
+        "targets": [paths.collection(name) for name in names],
+        "target_queries": [queries(name) for name in names],
+        "target_corpora": [file for name in names for file in corpus(name)],
+    }
+
+
+@params("search_domains")
+def _index_params(plan: Plan, wc: Any) -> Params:
+    source = plan.collection(plan.chains.source_of(wc.model.partition("@")[0]))
+    names = [source.name, *plan.chains.members(wc.target)]
+    itself = source.exclude_self and plan.protocol(wc.protocol).exclude_self == "registry"
+    return {"splits": {name: _evaluated(plan, name) for name in names}, "exclude_self": itself}
+
+
+def _evaluated(plan: Plan, name: str) -> str:
+    split = plan.collection(name).evaluation_split
+    if not split:
+        problem = "has no judged queries, so no ranking of it is measured"
+        raise ConfigError(f"collection {name}", problem, "take another source or target")
+    return split
+
+
 # ---- items -----------------------------------------------------------------------------------------------------
 def _adversarial_stages(plan: Plan, method: str) -> list[str]:
     line = plan.chains.line(method, plan.chains.last(method))
@@ -169,6 +216,17 @@ def _domains(plan: Plan, item: DomainsItem, targets: list[str]) -> Reads:
     ]
     ranked = list(dict.fromkeys(name for line in points.values() for name in line))
     files = {"measures": _domain_files(points, targets, "measures.tsv"), "models": models}
+    if plan.bench.scale.as_published and item.indexes:
+        full = [
+            name
+            for line in points.values()
+            for name, steps in line.items()
+            if steps - min(line.values()) in item.indexes
+        ]
+        protocol = item.protocol or plan.config.protocol
+        files["indexes"] = [
+            paths.domain_indexes(name, target, protocol) for name in dict.fromkeys(full) for target in targets
+        ]
     return Reads(ranked, [*ranked, *item.methods], points, stages, files)
 
 

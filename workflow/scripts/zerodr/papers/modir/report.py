@@ -20,6 +20,7 @@ from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
 from zerodr.papers.modir.items import DomainsItem, NearestQueriesItem, ProjectionsItem
 from zerodr.reporting import item_inputs
+from zerodr.reporting.cells import Key
 from zerodr.reporting.panels import COLORS, blank, legend, style
 
 if TYPE_CHECKING:
@@ -40,6 +41,17 @@ DOMAIN_COLUMNS = {
     "source dev": "{source_dev:.3f}",
     "nDCG@10": f"{{{item_inputs.METRIC}:.4f}}",
 }
+SOURCE_MRR = "source_recip_rank_cut_10"
+FULL_COLUMNS = {
+    "KNN-Source%, full": "{knn_source_full:.1%}",
+    "base rate, full": "{knn_full_base_rate:.1%}",
+    "source MRR@10": "{source_mrr:.4f}",
+    "loss of it": "{source_loss:+.2%}",
+}
+FULL_NOTES = [
+    "full: among all documents of source and target, as published; source MRR@10: of the source's evaluated queries "
+    "among all its documents; loss of it: share that training took, against the model before"
+]
 AROUND = 10  # neighbours in the plane
 Curve = list[tuple[int, float]]
 ROWS = {"domain_accuracy": "Domain-Acc (dashed: local)", "knn_source": "KNN-Source%", item_inputs.METRIC: "nDCG@10"}
@@ -52,7 +64,7 @@ def domains(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_
     assert isinstance(item, DomainsItem)
     scores, rows = item_inputs.read_scores(stage.paths("per_query")), list[dict[str, Any]]()
     measures = _by_model(stage, "measures", settings)
-    curves = _curves(stage, settings)
+    curves, full = _curves(stage, settings), _of_indexes(stage)
     for target in settings.collections:
         for method, models in settings.points.items():
             start, before = next(iter(models)), -1
@@ -62,6 +74,7 @@ def domains(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_
                 row = {"collection": target, "method": method, "model": model, "steps": steps}
                 row |= _measure_columns(_measures(measures[model, target]))
                 row |= {"local_accuracy": local, "source_dev": dev}
+                row |= _full_columns(full.get((model, target)), full.get((start, target))) if full else {}
                 row |= item_inputs.gain(values, values * 0, settings.bootstrap_samples, stage.seed).columns(
                     item_inputs.METRIC
                 )
@@ -72,13 +85,35 @@ def domains(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_
                 before = steps
     frame = pd.DataFrame(rows)
     measured = {
-        (f"{row['method']}, step {row['steps']}", row["collection"], key): float(row[key])
+        (f"{row['method']}, step {row['steps']}", row["collection"], name): float(row[key])
         for row in rows
-        for key in ("knn_source", item_inputs.METRIC)
+        for name, key in {item_inputs.METRIC: item_inputs.METRIC, "knn_source": "knn_source_full"}.items()
+        if not np.isnan(row.get(key, np.nan))
     }
-    return item_inputs.ItemTable(
-        frame, _domain_notes(frame, settings), item_inputs.printed(rows, settings, DOMAIN_COLUMNS), measured
-    )
+    if full:
+        worst = frame.groupby("method")["source_loss"].max().dropna()
+        measured |= {(str(name), settings.source, "loss_of_accuracy"): float(loss) for name, loss in worst.items()}
+    notes = [*_domain_notes(frame, settings), *(FULL_NOTES if full else [])]
+    columns = DOMAIN_COLUMNS | (FULL_COLUMNS if full else {})
+    return item_inputs.ItemTable(frame, notes, item_inputs.printed(rows, settings, columns), measured)
+
+
+def _of_indexes(stage: Stage) -> dict[tuple[str, str], dict[str, float]]:
+    """Measures of full indexes by model and target: `results/domains/<model>/<target>/<protocol>.indexes.tsv`."""
+    files = stage.paths("indexes") if "indexes" in stage.spec.inputs else []
+    return {(path.parts[-3], path.parts[-2]): _measures(path) for path in files}
+
+
+def _full_columns(values: dict[str, float] | None, start: dict[str, float] | None) -> dict[str, float]:
+    """KNN-Source% over full indexes, its base rate, MRR@10 of the source and what of it training takes; NaN: none."""
+    names = {
+        "knn_source_full": "knn_source_100",
+        "knn_full_base_rate": "knn_source_base_rate",
+        "source_mrr": SOURCE_MRR,
+    }
+    columns = {key: float("nan") if values is None else values[name] for key, name in names.items()}
+    lost = float("nan") if values is None or start is None else 1 - values[SOURCE_MRR] / start[SOURCE_MRR]
+    return columns | {"source_loss": lost}
 
 
 def _measure_columns(values: dict[str, float]) -> dict[str, float]:
@@ -168,12 +203,15 @@ def nearest_queries(stage: Stage, settings: item_inputs.ItemParams, item: Item) 
     assert isinstance(item, NearestQueriesItem)
     scores, near = item_inputs.read_scores(stage.paths("per_query")), _by_model(stage, "nearest", settings)
     before, after = settings.points[item.method]
-    rows = []
+    rows, measured = [], dict[Key, float | str]()
     for target, manifest in zip(settings.collections, stage.paths("collections"), strict=True):
         asked = split_queries(manifest.parent, settings.splits[target]).drop_duplicates("text").set_index("text")["id"]
         sources, later = (_neighbours(near[model, target], item.neighbours) for model in (before, after))
         texts = [text for text in sources if text in later and text in asked.index]
-        gains = (scores[after, target] - scores[before, target]).loc[asked[texts]].to_numpy()
+        differences = scores[after, target] - scores[before, target]
+        by_id = pd.Series(asked.index, index=asked.to_numpy())
+        measured |= item_inputs.case_gains(item.cases, by_id, differences, (item.method, target))
+        gains = differences.loc[asked[texts]].to_numpy()
         for position in item_inputs.extremes(gains, item.examples):
             text, gained = texts[position], float(gains[position])
             rows += [
@@ -187,7 +225,7 @@ def nearest_queries(stage: Stage, settings: item_inputs.ItemParams, item: Item) 
     ]
     columns = {"": "{collection}", "query": "{query}", "gain": "{gain:+.4f}"}
     columns |= {"near it before training": "{source_before}", "near it after training": "{source_after}"}
-    return item_inputs.ItemTable(pd.DataFrame(rows), notes, item_inputs.printed(rows, settings, columns))
+    return item_inputs.ItemTable(pd.DataFrame(rows), notes, item_inputs.printed(rows, settings, columns), measured)
 
 
 def _neighbours(path: Path, count: int) -> dict[str, list[str]]:
