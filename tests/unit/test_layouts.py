@@ -78,7 +78,7 @@ def test_a_layout_is_refused_by_name(source: Path, layout: str) -> None:
     with pytest.raises(ModelError, match=said) as error:
         imported(source)
     assert "\n" not in str(error.value) and str(source) in str(error.value)
-    with pytest.raises(ModelError, match=f"{said}|1 layers behind"):
+    with pytest.raises(ModelError, match=said):
         read_start(str(source), True)
 
 
@@ -164,11 +164,15 @@ def test_a_start_keeps_the_length_that_its_folder_states(source: Path) -> None:
     assert from_checkpoint(unset, source, None, 0)[0].contract.max_tokens == 64
 
 
-def test_heads_behind_the_pooling_are_imported_and_no_start(source: Path) -> None:
+def test_heads_behind_the_pooling_are_kept_where_they_are_asked_for(source: Path) -> None:
     projected(source)
-    assert imported(source)[1].dimension == 12
-    with pytest.raises(ModelError, match="1 layers behind"):
-        read_start(str(source), True)
+    assert imported(source)[1].dimension == 12 and read_start(str(source), True).head
+    settings = InitSettings(init=str(source), pooling="mean", query_tokens=16, document_tokens=32, towers="separate")
+    with pytest.raises(ModelError, match=r"has a head \(2_Dense\) that head: none would lose: set head: kept"):
+        from_checkpoint(settings, source, None, 0)
+    model, _ = from_checkpoint(settings.model_copy(update={"head": "kept"}), source, None, 0)
+    heads = [model.tower(side).projections[0].linear.weight for side in SIDES]
+    assert heads[0] is not heads[1] and torch.equal(*heads), "each tower has its own"
 
 
 def test_the_peer_computes_in_float32(source: Path) -> None:

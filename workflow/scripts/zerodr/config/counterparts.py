@@ -14,6 +14,7 @@ from zerodr.errors import ConfigError
 NAMING = ("init", "source", "model", "memory", "runs", "teacher", "dam")  # keys whose values name methods
 COMPOSED = ("fusion", "feedback")  # kinds of methods that are made of others
 RANKING = "bi_encoder"
+LORA_RANK, LORA_RATE = 16, 10  # LoRA wants about ten times the learning rate of all weights (Biderman et al. 2024)
 
 
 def seeded(name: str, seed: int) -> str:
@@ -126,14 +127,20 @@ class OtherStart(Settings):
     """A folder, `organisation/name` on the hub, or `package:<module>`."""
     revision: str | None = None
     """Hub revision."""
-    pooling: Literal["mean", "cls"] = "mean"
+    pooling: Literal["mean", "cls", "max", "last"] = "mean"
     """Pooling of its token vectors."""
+    head: bool = False
+    """Whether layers follow its pooling."""
+    inner_product: float | None = Field(None, gt=0)
+    """Of two vectors in one direction, where it compares by inner products. None: cosines."""
     max_tokens: int = Field(256, ge=2)
     """The model's longest text."""
     stated_tokens: int | None = Field(None, ge=2)
     """The same, where its files state less than its tables hold."""
     prefix_tokens: int = Field(0, ge=0)
     """Tokens of what it wants in front of a query."""
+    large: bool = False
+    """Whether it has so many weights that training adds LoRA to them instead of changing all."""
 
 
 def renamed(name: str, start: OtherStart) -> str:
@@ -207,7 +214,8 @@ def _change(written: dict[str, Any], variant: str, start: OtherStart, names: Map
         label = f"{base['label']} from {start.name}"
         return {"label": label, "remark": "", "settings": settings | members}
     encoder: dict[str, Any] = {"init": start.model, "revision": start.revision}
-    encoder |= {"pooling": start.pooling, "similarity": "cosine"}
+    encoder |= {"pooling": start.pooling, "similarity": "cosine" if start.inner_product is None else "dot"}
+    encoder |= {"head": "kept"} if start.head else {}
     lengths, chain = written["settings"]["encoder"], written["settings"]["chain"]
     query_tokens = min(start.max_tokens, lengths["query_tokens"] + start.prefix_tokens)
     if query_tokens != lengths["query_tokens"]:
@@ -216,9 +224,23 @@ def _change(written: dict[str, Any], variant: str, start: OtherStart, names: Map
         encoder["document_tokens"] = start.max_tokens  # an index that is kept holds documents at the model's own length
     if start.stated_tokens is not None:
         encoder["max_tokens"] = max(start.stated_tokens, query_tokens)
-    settings = {"encoder": encoder, "chain": _changed(chain, names)}
+    changes = {name: _trained(stage, start) | _changed(stage, names) for name, stage in chain.items()}
+    stages = {name: change for name, change in changes.items() if change}
+    settings = {"encoder": encoder, "chain": stages}
     remark = f"starts from {REMARK}"
     return {"label": f"{written['label']} from {start.name}", "remark": remark, "settings": settings}
+
+
+def _trained(stage: dict[str, Any], start: OtherStart) -> dict[str, Any]:
+    """Change how a stage is trained: its temperature is for cosines, and its learning rate for all weights."""
+    change: dict[str, Any] = {}
+    if start.inner_product is not None and "inverse_temperature" in stage.get("objective", {}):
+        factor = stage["objective"]["inverse_temperature"] / start.inner_product
+        change["objective"] = {"inverse_temperature": float(f"{factor:.2g}")}
+    if start.large and stage.get("kind", "finetune") == "finetune":
+        rate = float(f"{LORA_RATE * stage['training']['learning_rate']:.2g}")
+        change["training"] = {"lora_rank": LORA_RANK, "learning_rate": rate}
+    return change
 
 
 def _changed(value: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

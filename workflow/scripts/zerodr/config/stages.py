@@ -25,7 +25,7 @@ from zerodr.config.training import (
 )
 
 DISTILLATION = ("margin_mse", "kl")
-NOT_FOR_PRETRAINING = ("bucket_batches", "consecutive_negatives", "keep_optimizer", "dev_negatives")
+NOT_FOR_PRETRAINING = ("bucket_batches", "consecutive_negatives", "keep_optimizer", "dev_negatives", "lora_rank")
 Scope = Literal["shared", "target"]
 
 
@@ -155,6 +155,8 @@ class FinetuneStage(LearningStage, FollowingStage):
             raise ValueError(
                 "training.consecutive_negatives needs objective.negatives_per_query: 1 and training.bucket_batches: 0"
             )
+        if self.training.lora_rank is not None and (key := self.freezing or (self.encoding or [None])[0]):
+            raise ValueError(f"training.lora_rank is for models without {key}: leave it out")
         if self.generate is not None and self.scope == "shared":
             raise ValueError("generate makes queries of a target's documents: set scope: target")
         if len(changing := self.encoding) > 1:

@@ -118,10 +118,11 @@ class InitSettings(StartSettings):
     """Only for `init: scratch`."""
     tokenizer: str = "train"
     """Only for `init: scratch`: `train` on the source corpus, or a folder, hub name or `package:<module>`."""
-    pooling: Literal["mean", "cls", "decoder_first"] = "cls"
+    pooling: Literal["mean", "cls", "max", "last", "decoder_first"] = "cls"
     """`decoder_first`: T5's decoder state at its first position."""
-    head: Literal["none", "ance"] = "none"
-    """`ance`: Linear(D, D) and LayerNorm after pooling, as in ANCE's released code."""
+    head: Literal["none", "ance", "kept"] = "none"
+    """`ance`: Linear(D, D) and LayerNorm after pooling, as in ANCE's released code. `kept`: the layers that the
+    checkpoint has behind its pooling."""
     similarity: Literal["dot", "cosine"] = "dot"
     """`cosine` scales embeddings to length 1 in the model."""
     towers: Literal["tied", "separate"] = "tied"
@@ -253,7 +254,7 @@ class ObjectiveSettings(LossSettings):
 class TrainingSettings(Settings):
     """How a stage is optimised."""
 
-    later: ClassVar = ("compile", "consecutive_negatives")
+    later: ClassVar = ("compile", "consecutive_negatives", "lora_rank")
     steps: int = Field(1000, ge=1)
     """Optimiser steps."""
     batch_queries: int = Field(32, ge=1)
@@ -301,6 +302,9 @@ class TrainingSettings(Settings):
     """Train queries held out for evaluation (at most a tenth of the split, the same in all stages); 0: none."""
     dev_negatives: int = Field(5, ge=0)
     """Mined negatives of each dev query that join all positives in the pool that dev queries are ranked against."""
+    lora_rank: int | None = Field(None, ge=1)
+    """Train additions of this rank to the transformer's linear layers (LoRA) and leave its other weights, which then
+    need no gradients and no moments. They are added up where the model is saved. None: train all weights."""
     save_steps: tuple[int, ...] = ()
     """Steps at which the model is also kept as `<recipe>@<stage>.<step>`."""
 

@@ -83,7 +83,9 @@ def data_mib(data: Data) -> float:
     return 60 + 100 * data.documents + 124 * data.entries + 1000 * data.distinct + remembered
 
 
-def training_mib(network: Network, batch: BatchSize, data: Data, processes: int, on_gpu: bool) -> int:
+def training_mib(
+    network: Network, batch: BatchSize, data: Data, processes: int, on_gpu: bool, frozen: bool = False
+) -> int:
     """Compute what a training asks for on a machine, in MiB.
 
     Args:
@@ -92,14 +94,15 @@ def training_mib(network: Network, batch: BatchSize, data: Data, processes: int,
         data: that each process loads.
         processes: on the machine.
         on_gpu: weights, moments and activations are on GPUs, one a process.
+        frozen: weights have neither gradients nor moments (LoRA).
     """
     weights = network.parameters / MEBI
-    copy = COPY_BYTES * weights
+    copy, state = (0, LOADED_BYTES) if frozen else (COPY_BYTES * weights, STATE_BYTES)
     if on_gpu:
         each = GPU_LIBRARIES_MIB + LOADED_BYTES * weights + data_mib(data)
     else:
         each = LIBRARIES_MIB + data_mib(data)
-        each += HOLES * (STATE_BYTES * weights + activation_bytes(network, batch) / MEBI)
+        each += HOLES * (state * weights + activation_bytes(network, batch) / MEBI)
     return asked(processes * each + copy, LEAST_TRAINING_MIB)
 
 

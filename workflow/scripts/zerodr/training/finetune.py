@@ -16,7 +16,9 @@ from zerodr.collections.access import read_qrels
 from zerodr.config.base import validate
 from zerodr.config.params import FinetuneParams
 from zerodr.encoders.inference.token_store import TOKENS
-from zerodr.errors import ArtifactError, CollectionError
+from zerodr.encoders.network.low_rank import add_low_rank
+from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.errors import ArtifactError, CollectionError, ConfigError
 from zerodr.mining.sample import held_out
 from zerodr.training.additions import Addition, Prepared, additions_of
 from zerodr.training.data.batches import Stream, usable_rows
@@ -107,6 +109,8 @@ def fit(task: FinetuneTask) -> dict[str, Any]:
     kind = reduce(lambda value, addition: addition.kind(value), additions, task.kind)
     precision = arithmetic(training.precision, device, group)
     model = reduce(lambda value, addition: addition.model(value), additions, kind.load(task.model, precision))
+    if training.lora_rank is not None:
+        _add_low_rank(model, training.lora_rank, stage)
     model.to(device)
     if training.dropout is not None:
         set_dropout(model, training.dropout)
@@ -202,6 +206,20 @@ def split_rows(examples: Examples, task: FinetuneTask) -> tuple[np.ndarray, np.n
         if count:
             log.warning("%s: %d of %d mined queries are not trained on: %s", where, count, len(examples), reason)
     return usable[~is_dev], usable[is_dev], counts
+
+
+def _add_low_rank(model: Any, rank: int, stage: Stage) -> None:
+    """Train additions to the towers that are trained.
+
+    Raises:
+        ConfigError: it is no plain bi-encoder.
+    """
+    if type(model) is not BiEncoder:
+        problem = f"training.lora_rank is for bi-encoders, this trains a {type(model).__name__}"
+        raise ConfigError(stage.spec.name(), problem, "leave training.lora_rank out")
+    for tower in model.towers.values():
+        if any(weight.requires_grad for weight in tower.parameters()):
+            add_low_rank(tower.transformer, rank, stage.seed)
 
 
 def _take_moments(optimizer: Optimizer, parent: Path) -> None:

@@ -1,5 +1,6 @@
 """Choose and copy the files of a model folder; check its weights."""
 
+import math
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, read_json
 from zerodr.errors import ModelError
 
-PATTERNS = ("*.safetensors", "*.json", "*.txt")
+WEIGHTS = ".safetensors"
+PATTERNS = (f"*{WEIGHTS}", "*.json", "*.txt")
 IGNORED = ("README*", "lineage.json", "manifest.json", ".*")
 BLOCK_ELEMENTS = 1 << 24
 
@@ -31,12 +33,33 @@ def all_model_files(folder: Path, contract: EncoderContract) -> list[Path]:
     return sorted(files)
 
 
-def copy_files(files: Iterable[Path], source: Path, target: Path) -> None:
-    """Copy files of folder `source` to the same relative paths below `target`."""
+def copy_files(files: Iterable[Path], source: Path, target: Path, linked: bool = False) -> None:
+    """Copy files of folder `source` to the same relative paths below `target`; `linked`: weights as symbolic links."""
     for path in files:
         copy = target / path.relative_to(source)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, copy)
+        if linked and path.suffix == WEIGHTS:
+            copy.symlink_to(path.resolve())
+        else:
+            shutil.copyfile(path, copy)
+
+
+def count_weights(folder: Path) -> int:
+    """Count the numbers in a folder's weights, by their shapes alone.
+
+    Raises:
+        ModelError: a file can't be read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    count = 0
+    for path in sorted(folder.glob(f"*{WEIGHTS}")):
+        try:
+            with safe_open(path, framework="np") as file:
+                count += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())
+        except SafetensorError as error:
+            raise ModelError(path, f"is no whole safetensors file ({error})", "fetch the model again") from None
+    return count
 
 
 def check_weights(folder: Path) -> int:

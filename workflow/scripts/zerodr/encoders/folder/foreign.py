@@ -128,7 +128,7 @@ def check_kind(files: ModelFolder) -> None:
         raise ModelError(folder, f"is {kind}, expected a bi-encoder with one vector a text", "choose a bi-encoder")
     if list(folder.glob("**/*.onnx")) and not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
         raise ModelError(folder, "has ONNX weights alone, expected safetensors", "fetch the model with *.safetensors")
-    if config.get("auto_map") and not _is_known(config.get("model_type")):
+    if config.get("auto_map") and not _is_known(config):
         problem = f"needs code of its own ({next(iter(config['auto_map'].values()))}), which is not run"
         raise ModelError(folder, problem, "choose a model whose architecture transformers has")
 
@@ -181,7 +181,10 @@ def _has_weight(folder: Path, name: str) -> bool:
     return False
 
 
-def _is_known(model_type: str | None) -> bool:
+def _is_known(config: dict[str, Any]) -> bool:
+    """Check that transformers has a class for a configuration, and that its network is of the class's family."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-    return model_type in CONFIG_MAPPING_NAMES
+    name = CONFIG_MAPPING_NAMES.get(config.get("model_type", ""))
+    networks = [str(network) for network in config.get("architectures") or ()]
+    return name is not None and all(network.startswith(name.removesuffix("Config")) for network in networks)

@@ -25,6 +25,7 @@ from zerodr.encoders.folder.statements import (
 from zerodr.encoders.network.families import T5_FAMILY
 from zerodr.encoders.network.heads import kind_of_projection, save_projection
 from zerodr.encoders.network.loading import quiet
+from zerodr.encoders.network.low_rank import weights_to_save
 from zerodr.encoders.network.towers import Tower
 from zerodr.errors import ModelError
 
@@ -110,7 +111,8 @@ def save_tower(tower: Tower, tokenizer: Any, contract: EncoderContract, folder: 
     if contract.pooling == "decoder_first":
         _save_with_decoder(tower.transformer, folder)
     else:
-        tower.transformer.save_pretrained(folder, max_shard_size=ONE_FILE)
+        weights = weights_to_save(tower.transformer)
+        tower.transformer.save_pretrained(folder, state_dict=weights, max_shard_size=ONE_FILE)
     save_tokenizer(tokenizer, folder)
     for name, module in zip(contract.projections, tower.projections, strict=True):
         save_projection(module, folder / name)  # type: ignore[arg-type]
@@ -125,7 +127,7 @@ def _save_with_decoder(transformer: Any, folder: Path) -> None:
     layers are not read and are zero.
     """
     size = transformer.config.d_model
-    state = {f"transformer.{name}": weight for name, weight in transformer.state_dict().items()}
+    state = {f"transformer.{name}": weight for name, weight in weights_to_save(transformer).items()}
     transformer.save_pretrained(folder, state_dict=state | _classifier(size), max_shard_size=ONE_FILE)
     config = read_json(folder / "config.json")
     labels = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}

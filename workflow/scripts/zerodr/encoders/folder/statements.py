@@ -28,6 +28,7 @@ LENGTHS = ("max_seq_length", "query_length", "document_length")
 TASK = ("transformer_task", "modality_config", "module_output_name")
 REFUSED = ("processing_kwargs", "query_expansion", "tokenizer_name_or_path")
 HARMLESS = ("do_lower_case", "unpad_inputs", "backend")
+ROTARY = ("rope", "rotary", "local_rope", "global_rope")  # begin of keys of networks without a position table
 OLD_POOLINGS = ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
 IN_AND_OUT = ("module_input_name", "module_output_name")
 KEYS: dict[str, tuple[str, ...]] = {
@@ -255,6 +256,11 @@ def unread(files: ModelFolder) -> list[str]:
 
 def position_limit(files: ModelFolder) -> int | None:
     """Read the longest input that the position table holds; None when the architecture has no table."""
+    return None if any(key.startswith(ROTARY) for key in files.config) else stated_positions(files)
+
+
+def stated_positions(files: ModelFolder) -> int | None:
+    """Read the longest input that the network was made for, with a position table or without; None: not stated."""
     config = files.config
     rows = config.get("max_position_embeddings")
     if not isinstance(rows, int) or rows < 1:
@@ -266,8 +272,8 @@ def position_limit(files: ModelFolder) -> int | None:
 
 
 def length_limit(files: ModelFolder, default: int) -> int:
-    """Return the longest input that both the position table and the tokenizer hold."""
-    return min([limit for limit in (position_limit(files), tokenizer_limit(files)) if limit], default=default)
+    """Return the longest input that both the network and the tokenizer were made for."""
+    return min([limit for limit in (stated_positions(files), tokenizer_limit(files)) if limit], default=default)
 
 
 def tokenizer_limit(files: ModelFolder) -> int | None:

@@ -15,6 +15,8 @@ def load_config(folder: Path, layers: int | None) -> Any:
     config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     cut_layers(folder, config, layers)
     config.output_hidden_states = False
+    if hasattr(config, "num_key_value_heads"):
+        config.use_cache = False  # a decoder would keep keys and values of all tokens, which nothing reads
     return config
 
 

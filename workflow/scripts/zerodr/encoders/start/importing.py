@@ -3,52 +3,24 @@
 import importlib
 import logging
 from pathlib import Path
-from typing import Any
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
-from zerodr.config.methods import ImportedModel
 from zerodr.config.starts import PACKAGE
 from zerodr.config.training import StartSettings
 from zerodr.encoders.folder import checkpoint
-from zerodr.encoders.folder.contract import (
-    CONTRACT,
-    SIDES,
-    EncoderContract,
-    Side,
-    make_contract,
-    read_contract,
-    read_json,
-    write_contract,
-)
-from zerodr.encoders.folder.foreign import ModelFolder, check_files, check_head
+from zerodr.encoders.folder.contract import CONTRACT, SIDES, EncoderContract, Side, read_contract, write_contract
+from zerodr.encoders.folder.foreign import ModelFolder
 from zerodr.encoders.folder.layout import check_layout, write_layout
-from zerodr.encoders.folder.statements import (
-    ignored_prompt,
-    length_limit,
-    position_limit,
-    read_layout,
-    unread,
-    unused_prompts,
-)
-from zerodr.encoders.network.heads import load_projection
+from zerodr.encoders.folder.statements import ignored_prompt
 from zerodr.encoders.start.hub import fetch_model
 from zerodr.encoders.start.pairs import copy_pair
+from zerodr.encoders.start.reading import OVERRIDES, ImportSettings, read_source
 from zerodr.errors import ModelError
 
 log = logging.getLogger("zerodr")
 PROBE = ("", "A text to try the model with.")
-ASSUMED = ("pooling", "normalize", "max_tokens")
-ASSUMPTION = "the folder does not state its {}; assumed: {}"
 MINIMUM_COSINE = 0.9999
-OVERRIDES = ("pooling", "normalize", "query_prefix", "document_prefix", "max_tokens")
-
-
-class ImportSettings(ImportedModel):
-    """Params of rule import_model."""
-
-    offline: bool = False
-    """Never ask the hub."""
 
 
 def import_model(stage: Stage) -> None:
@@ -114,9 +86,16 @@ def _package(module: str) -> Path:
 
 
 def copy_model(
-    source: Path, target: Path, settings: ImportSettings, revision: str | None
+    source: Path, target: Path, settings: ImportSettings, revision: str | None, linked: bool = False
 ) -> tuple[EncoderContract, list[str]]:
     """Copy the model's files, write contract and layout, then load the copy and check it.
+
+    Args:
+        source: folder of the model.
+        target: empty folder.
+        settings: what is read otherwise than the folder says.
+        revision: the hub's commit.
+        linked: link the weights, which takes no time and no disk.
 
     Returns:
         the contract, and sentences about assumptions where the source states nothing.
@@ -127,31 +106,15 @@ def copy_model(
     stated = read_contract(source) if (source / CONTRACT).exists() else None
     if stated is not None and stated.towers == "separate":
         return _copy_towers(source, stated, target, settings, revision), []
-    files = check_files(source)
-    config = files.config
-    values, assumed = describe(files, stated, settings)
-    if values.get("towers") == "separate":
-        problem = "routes queries and documents to modules of their own (Router)"
-        raise ModelError(source, problem, "import both: kind: encoder with model (queries) and document_model")
-    hidden = config.get("hidden_size") or config.get("d_model") or config.get("dim")
-    if not isinstance(hidden, int):
-        raise ModelError(source, "config.json states no hidden_size", "choose a text encoder")
-    dimension = values.setdefault("dimension", hidden)
-    if dimension != hidden and not values["projections"]:
-        problem = f"promises vectors of {dimension} components, its transformer makes {hidden}"
-        raise ModelError(source, problem, "correct the pooling's configuration")
-    values["architecture"] = (config.get("architectures") or [config.get("model_type", "unknown")])[0]
-    contract = make_contract(source, values | {"source": settings.model, "revision": revision})
+    files, contract, width, assumed = read_source(source, settings, revision)
     checkpoint.check_weights(source)
-    for name in contract.projections:
-        load_projection(source / name)
-    checkpoint.copy_files(checkpoint.model_files(source, contract.projections), source, target)
-    write_layout(target, contract, hidden)
+    checkpoint.copy_files(checkpoint.model_files(source, contract.projections), source, target, linked)
+    write_layout(target, contract, width)
     try:
         check_model(target)
     except ModelError as error:  # names the folder that the user has, not the copy
         raise ModelError(error.where.replace(str(target), str(source)), error.what, error.next_step) from None
-    assumed += [*check_tokens(source, target), *compare_source(files, target, settings)]
+    assumed += compare_source(files, target, settings)
     for sentence in assumed:
         log.info("%s: %s", settings.model, sentence)
     return contract, assumed
@@ -173,68 +136,6 @@ def _copy_towers(
     write_contract(target, contract)
     check_model(target)
     return contract
-
-
-def describe(
-    files: ModelFolder, contract: EncoderContract | None, settings: ImportSettings
-) -> tuple[dict[str, Any], list[str]]:
-    """Return the contract's values (of the folder, overridden by the method, else assumed) and the assumptions.
-
-    Args:
-        contract: the folder's, where it is a model of this bench.
-    """
-    if settings.pooling is None:
-        check_head(files)
-    if contract is not None:
-        check_layout(files.path, contract)
-        stated, notes = contract.model_dump(mode="json", exclude={"architecture", "source", "revision"}), list[str]()
-    else:
-        stated, notes = read_layout(files), unread(files) + unused_prompts(files)
-    values: dict[str, Any] = {"pooling": "mean", "normalize": False, "lowercase": False, "projections": []} | stated
-    rows = position_limit(files)
-    if "max_tokens" not in stated:
-        values["max_tokens"] = length_limit(files, 512)
-    keys = [key for key in ASSUMED if key not in stated and getattr(settings, key) is None]
-    assumed = notes + [ASSUMPTION.format(key, values[key]) for key in keys]
-    values |= {key: value for key in OVERRIDES if (value := getattr(settings, key)) is not None}
-    for key in ("query_tokens", "document_tokens"):
-        if values.get(key):
-            values[key] = min(values[key], values["max_tokens"])
-    if rows is not None and values["max_tokens"] > rows:
-        problem = f"max_tokens is {values['max_tokens']}, but its position table holds {rows}"
-        raise ModelError(files.path, problem, f"set max_tokens to at most {rows}")
-    if "similarity" not in values:
-        listed = files.listed and settings.normalize is None  # then as sentence-transformers
-        values["similarity"] = "cosine" if values["normalize"] or listed else "dot"
-        assumed.append(ASSUMPTION.format("similarity", values["similarity"]))
-    if values["similarity"] == "cosine" and settings.normalize is None:
-        values["normalize"] = True  # cosine is the inner product of unit vectors
-    return values, assumed
-
-
-def check_tokens(source: Path, folder: Path) -> list[str]:
-    """Check that each token of an imported model has a row in the embedding table.
-
-    Returns:
-        a sentence about special tokens without one, which no ordinary text holds.
-
-    Raises:
-        ModelError: a word of the tokenizer has none.
-    """
-    from zerodr.encoders.network.tokenizing import load_tokenizer
-
-    rows = read_json(folder / "config.json").get("vocab_size")
-    if not isinstance(rows, int):
-        return []
-    tokenizer = load_tokenizer(folder)
-    special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
-    beyond = sorted(token for token, number in tokenizer.get_vocab().items() if number >= rows)
-    words = [token for token in beyond if token not in special]
-    if words:
-        problem = f"the tokenizer's token {words[0]!r} has no row in the embedding table of {rows}"
-        problem += f", nor have {len(words) - 1} more" if len(words) > 1 else ""
-        raise ModelError(source, problem, "use the model's own tokenizer, or resize its embeddings and save it")
-    return [f"special tokens have no row, and a text that holds one fails: {', '.join(beyond)}"] if beyond else []
 
 
 def compare_source(files: ModelFolder, folder: Path, settings: ImportSettings) -> list[str]:

@@ -12,7 +12,7 @@ from zerodr.config.training import InitSettings
 from zerodr.encoders.folder.checkpoint import check_weights
 from zerodr.encoders.folder.contract import CONTRACT, SIDES, EncoderContract, make_contract, read_contract
 from zerodr.encoders.folder.foreign import ModelFolder, check_files
-from zerodr.encoders.folder.statements import length_limit, read_layout
+from zerodr.encoders.folder.statements import length_limit, position_limit, read_layout
 from zerodr.encoders.network.families import T5_FAMILY
 from zerodr.encoders.network.heads import Dense, LayerNorm, Projection, ance_head, load_projection
 from zerodr.encoders.network.tokenizing import load_tokenizer
@@ -108,9 +108,10 @@ def from_checkpoint(
     copies = 2 if settings.towers == "separate" and not separate else 1
     transformers = [load_transformer(path, settings.pooling, settings.layers) for path in folders * copies]
     check_vocabulary(folder, tokenizer, transformers[0].config)
-    heads = [_load_head(settings, path, origin) for path in folders] * copies
-    limit = length_limit(ModelFolder(folders[0]), settings.max_tokens or POSITIONS)
-    contract = {"max_tokens": min(limit, settings.max_tokens or limit), "revision": revision}
+    heads = [_load_head(settings, path, origin) for path in folders * copies]
+    files = ModelFolder(folders[0])
+    longest = settings.max_tokens or length_limit(files, POSITIONS)
+    contract = {"max_tokens": min(longest, position_limit(files) or longest), "revision": revision}
     contract |= {key: origin[key] for key in INHERITED if key in origin}
     model = _assemble(settings, tokenizer, transformers, heads, contract, seed)
     return model, {"changed": _changes(origin, model.contract, folder)}
@@ -130,8 +131,8 @@ def _load_head(settings: InitSettings, folder: Path, origin: dict[str, Any]) -> 
     """
     head = {name: load_projection(folder / name) for name in origin.get("projections") or ()}
     is_ance = [type(module) for module in head.values()] == [Dense, LayerNorm]
-    if head and not (is_ance and settings.head == "ance"):
-        step = "set head: ance" if is_ance else "start from a checkpoint without one"
+    if head and settings.head != "kept" and not (is_ance and settings.head == "ance"):
+        step = "set head: ance" if is_ance else "set head: kept"
         raise ModelError(folder, f"has a head ({', '.join(head)}) that head: {settings.head} would lose", step)
     return head
 
@@ -149,7 +150,8 @@ def _assemble(
         tokenizer = one_end(tokenizer)
     if settings.head == "ance":
         heads = [head or ance_head(config.hidden_size, torch.Generator().manual_seed(seed)) for head in heads]
-    facts |= {"dimension": config.hidden_size, "architecture": type(transformers[0]).__name__}
+    size = list(heads[0].values())[-1].size if heads[0] else config.hidden_size
+    facts |= {"dimension": size, "architecture": type(transformers[0]).__name__}
     contract = _contract(settings, facts | {"projections": tuple(heads[0])})
     towers = [Tower(t, contract, head).eval() for t, head in zip(transformers, heads, strict=True)]
     names = [SHARED] if len(towers) == 1 else list(SIDES)

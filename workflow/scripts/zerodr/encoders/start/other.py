@@ -1,4 +1,4 @@
-"""Read the settings of a model that recipes start from, and refuse one that they can't train."""
+"""Read the settings of a model that recipes start from."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from zerodr.config.counterparts import OtherStart
 from zerodr.config.starts import PACKAGE
-from zerodr.encoders.folder.foreign import ModelFolder
+from zerodr.encoders.folder.checkpoint import count_weights
+from zerodr.encoders.folder.contract import SIDES, EncoderContract
 from zerodr.encoders.folder.statements import length_limit
+from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.tokenizing import load_tokenizer
-from zerodr.encoders.start.importing import OVERRIDES, ImportSettings, copy_model, resolve
+from zerodr.encoders.start.importing import copy_model, resolve
+from zerodr.encoders.start.reading import OVERRIDES, ImportSettings, read_source
 from zerodr.errors import ModelError
 
 UNSAFE = re.compile(r"[^a-z0-9._-]+")
-POOLINGS = ("mean", "cls")
+LARGE = 300_000_000  # weights that training with gradients and moments would take 5 GB for
+TEXTS = ("what does a dense retriever compare?", "A dense retriever compares one vector of a query with one of a text.")
 
 
 def read_start(model: str, offline: bool, recipes: Collection[str] = ()) -> OtherStart:
@@ -29,33 +35,43 @@ def read_start(model: str, offline: bool, recipes: Collection[str] = ()) -> Othe
         recipes: names that are in use; a model that is called like one of them gets a longer name.
 
     Raises:
-        ModelError: it is none, or one that the recipes can't train.
+        ModelError: it is none, or one that the recipes can't train. Weights are loaded of a model that is taken alone.
     """
     source, revision = resolve(model, None, offline)
     unchanged: dict[str, Any] = dict.fromkeys(("revision", *OVERRIDES))
-    with TemporaryDirectory() as folder:  # loads the copy, and compares its vectors
-        contract, _ = copy_model(source, Path(folder), ImportSettings(model=model, **unchanged), revision)
-    name = UNSAFE.sub("-", Path(model.removeprefix(PACKAGE)).name.lower()).strip("-._")
-    name = f"start-{name}" if name in recipes or not name else name
-    where = f"--start {model}"
-    if contract.pooling not in POOLINGS or contract.projections or contract.towers == "separate":
-        problem = f"pools by {contract.pooling}, with {len(contract.projections)} layers behind; "
-        problem += "recipes train one network that pools by mean or cls, with none"
-        raise ModelError(where, problem, "choose another model")
-    if not contract.normalize:
-        step = "choose one with a Normalize module, as most of sentence-transformers are"
-        raise ModelError(where, "compares by inner product, and the recipes' temperature is for cosines", step)
+    settings, where = ImportSettings(model=model, **unchanged), f"--start {model}"
+    files, contract, _, _ = read_source(source, settings, revision)
+    if contract.towers == "separate":
+        raise ModelError(where, "has two towers, and recipes start from one network", "choose another model")
     prefix = len(load_tokenizer(source)(contract.query_prefix, add_special_tokens=False)["input_ids"])
     if prefix > contract.max_tokens // 2:
         problem = f"wants a prefix of {prefix} tokens for queries and reads {contract.max_tokens}"
         raise ModelError(where, problem, "shorten the prompt in its config_sentence_transformers.json")
-    longest = length_limit(ModelFolder(source), contract.max_tokens)
+    with TemporaryDirectory() as folder:  # loads the copy, and compares its vectors
+        copy_model(source, Path(folder), settings, revision, linked=True)
+        product = None if contract.normalize else inner_product(Path(folder), contract)
+    name = UNSAFE.sub("-", Path(model.removeprefix(PACKAGE)).name.lower()).strip("-._")
+    longest = length_limit(files, contract.max_tokens)
     return OtherStart(
-        name=name,
+        name=f"start-{name}" if name in recipes or not name else name,
         model=model,
         revision=revision,
         pooling=contract.pooling,
+        head=bool(contract.projections),
+        inner_product=product,
         max_tokens=contract.max_tokens,
-        stated_tokens=contract.max_tokens if contract.max_tokens < longest else None,
+        stated_tokens=contract.max_tokens if contract.max_tokens != longest else None,
         prefix_tokens=prefix,
+        large=count_weights(source) > LARGE,
     )
+
+
+def inner_product(folder: Path, contract: EncoderContract) -> float:
+    """Compute the inner product that vectors of a query and of a document would have in one direction, to 2 digits."""
+    encoder = load_encoder(folder, "fp32", "cpu", graph=False)
+    lengths = []
+    for side in SIDES:
+        tokens = encoder.tokenize(TEXTS, contract.prefix(side), contract.tokens(side))
+        vectors = encoder.encode_batch([tokens[row] for row in range(len(tokens))])
+        lengths.append(float(np.linalg.norm(vectors, axis=1).mean()))
+    return float(f"{lengths[0] * lengths[1]:.2g}")

@@ -197,7 +197,8 @@ def memory_mib(job: Job, plan: Plan, peak: float | None = None) -> int | None:
         batch, data = _batch(plan, link, stage, share), _mined(plan, link)
     if peak is not None:
         return asked(processes * (peak + data_mib(data)), LEAST_TRAINING_MIB)
-    return training_mib(network, batch, data, processes, machines.gpus(job.rule) > 0)
+    frozen = training.get("lora_rank") is not None
+    return training_mib(network, batch, data, processes, machines.gpus(job.rule) > 0, frozen)
 
 
 def _batch(plan: Plan, link: Link, stage: dict[str, Any], queries: int) -> BatchSize:

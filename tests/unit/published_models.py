@@ -1,0 +1,282 @@
+"""Layouts of the most downloaded public text-retrieval models: their files, with tiny networks of random weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from encoder_helpers import LETTERS, VOCABULARY
+from layout_helpers import PROMPTS, ST, TRANSFORMER
+
+WIDTH = 32
+SIZES: dict[str, Any] = {"hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 4}
+SIZES |= {"intermediate_size": 64, "initializer_range": 0.3}
+ARCTIC = "Represent this sentence for searching relevant passages: "
+GEMMA = {"query": "task: search result | query: ", "document": "title: none | text: ", "STS": "task: similarity | "}
+QWEN = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
+NORMALIZED = ("Pooling", "Normalize")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A published model's files.
+
+    Attributes:
+        network: family in NETWORKS.
+        tokens: tokenizer in TOKENIZERS.
+        pooling: mode of its Pooling.
+        modules: behind the transformer; () for a folder without modules.json.
+        prompts: of config_sentence_transformers.json.
+        similarity: likewise; None: not stated.
+        transformer: content of sentence_bert_config.json.
+        config: changes to config.json after saving.
+        dtype: of the weights.
+        dense: size, activation and bias of each Dense.
+        refused: as a start and as a row, by this sentence.
+        convert: weights are pickled alone.
+    """
+
+    network: str = "bert"
+    tokens: str = "bert"
+    pooling: str = "mean"
+    modules: tuple[str, ...] = NORMALIZED
+    prompts: dict[str, str] = field(default_factory=dict)
+    similarity: str | None = None
+    transformer: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    dtype: str = "float32"
+    dense: tuple[tuple[int, str, bool], ...] = ()
+    refused: str = ""
+    convert: bool = False
+
+
+def long(tokens: int, lower: bool = False) -> dict[str, Any]:
+    return {"max_seq_length": tokens, "do_lower_case": lower}
+
+
+BGE = Layout(pooling="cls", transformer=long(200, True))
+XLMR = Layout("xlm-roberta", "xlm-roberta", transformer=long(200))
+TANH, IDENTITY = "torch.nn.modules.activation.Tanh", "torch.nn.modules.linear.Identity"
+CODE = {"AutoModel": "modeling_own.OwnModel", "AutoConfig": "configuration_own.OwnConfig"}
+LAYOUTS: dict[str, Layout] = {
+    "sentence-transformers/all-MiniLM-L6-v2": Layout(transformer=long(100)),
+    "sentence-transformers/all-MiniLM-L12-v2": Layout(transformer=long(50)),
+    "sentence-transformers/all-mpnet-base-v2": Layout("mpnet", "mpnet", transformer=long(150)),
+    "sentence-transformers/multi-qa-mpnet-base-dot-v1": Layout(
+        "mpnet", "mpnet", "cls", ("Pooling",), similarity="dot", transformer=long(200)
+    ),
+    "sentence-transformers/multi-qa-MiniLM-L6-cos-v1": Layout(transformer=long(200)),
+    "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2": Layout(
+        "bert", "xlm-roberta", "mean", ("Pooling",), transformer=long(50)
+    ),
+    "BAAI/bge-small-en-v1.5": BGE,
+    "BAAI/bge-base-en-v1.5": BGE,
+    "BAAI/bge-large-en-v1.5": BGE,
+    "BAAI/bge-m3": Layout("xlm-roberta", "xlm-roberta", "cls", transformer=long(200), convert=True),
+    "intfloat/e5-base-v2": Layout(transformer=long(200)),
+    "intfloat/e5-large-v2": Layout(transformer=long(200)),
+    "intfloat/multilingual-e5-small": Layout("bert", "xlm-roberta", transformer=long(200)),
+    "intfloat/multilingual-e5-base": XLMR,
+    "intfloat/multilingual-e5-large": XLMR,
+    "thenlper/gte-base": Layout(transformer=long(200)),
+    "Alibaba-NLP/gte-modernbert-base": Layout(
+        "modernbert", "modernbert", "cls", ("Pooling",), similarity="cosine", transformer=long(200)
+    ),
+    "nomic-ai/modernbert-embed-base": Layout(
+        "modernbert",
+        "modernbert",
+        prompts={"query": "search_query: ", "document": "search_document: "},
+        transformer=long(200),
+    ),
+    "nomic-ai/nomic-embed-text-v1.5": Layout(
+        "nomic_bert", "bert", "mean", ("Pooling",), transformer=long(200), config={"auto_map": CODE, "n_embd": WIDTH}
+    ),
+    "Snowflake/snowflake-arctic-embed-m": Layout(pooling="cls", prompts={"query": ARCTIC}, transformer=long(200)),
+    "Snowflake/snowflake-arctic-embed-l-v2.0": Layout(
+        "xlm-roberta", "xlm-roberta", "cls", prompts={"query": "query: "}, transformer=long(200)
+    ),
+    "mixedbread-ai/mxbai-embed-large-v1": Layout(
+        "bert", "bert", "cls", ("Pooling",), {"query": ARCTIC, "passage": ""}, transformer=long(200)
+    ),
+    "Qwen/Qwen3-Embedding-0.6B": Layout(
+        "qwen3", "qwen3", "lasttoken", NORMALIZED, {"query": QWEN, "document": ""}, "cosine", dtype="bfloat16"
+    ),
+    "google/embeddinggemma-300m": Layout(
+        "gemma3_text",
+        "gemma3",
+        "mean",
+        ("Pooling", "Dense", "Dense", "Normalize"),
+        GEMMA,
+        "cosine",
+        {"max_seq_length": 200},
+        dense=((48, IDENTITY, False), (WIDTH, IDENTITY, False)),
+    ),
+    "sentence-transformers/LaBSE": Layout(
+        pooling="cls",
+        modules=("Pooling", "Dense", "Normalize"),
+        transformer=long(100),
+        dense=((WIDTH, TANH, True),),
+    ),
+    "sentence-transformers/gtr-t5-base": Layout(
+        "t5", "t5", modules=("Pooling", "Dense", "Normalize"), transformer=long(200), dense=((24, IDENTITY, False),)
+    ),
+    "sentence-transformers/msmarco-distilbert-base-tas-b": Layout(
+        "distilbert", "bert", "cls", ("Pooling",), similarity="dot", transformer=long(200)
+    ),
+    "facebook/contriever": Layout(modules=()),
+    "sentence-transformers/all-distilroberta-v1": Layout("roberta", "roberta", transformer=long(200)),
+    "ibm-granite/granite-embedding-english-r2": Layout("modernbert", "modernbert", "cls", dtype="bfloat16"),
+    "Alibaba-NLP/gte-multilingual-base": Layout(
+        "gte",
+        "xlm-roberta",
+        "cls",
+        transformer=long(200),
+        config={"model_type": "new", "auto_map": CODE, "architectures": ["NewModel"]},
+        refused="needs code of its own",
+    ),
+    "jinaai/jina-embeddings-v2-base-en": Layout(
+        modules=("Pooling",),
+        config={"auto_map": CODE, "architectures": ["JinaBertForMaskedLM"]},
+        refused="needs code of its own",
+    ),
+}
+
+
+def network(name: str, rows: int, padding: int) -> Any:
+    """Make a tiny network of a family, with random weights."""
+    import torch
+    import transformers as t
+
+    torch.manual_seed(len(name) + rows)
+    common = {"vocab_size": rows, "pad_token_id": padding}
+    sizes = SIZES | common
+    offset = {"max_position_embeddings": 200 + 1 + padding}
+    decoder = {"num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 200}
+    makers: dict[str, Callable[[], Any]] = {
+        "bert": lambda: t.BertModel(t.BertConfig(**sizes, max_position_embeddings=200)),
+        "mpnet": lambda: t.MPNetModel(t.MPNetConfig(**sizes, **offset, bos_token_id=0, eos_token_id=2)),
+        "xlm-roberta": lambda: t.XLMRobertaModel(t.XLMRobertaConfig(**sizes, **offset, type_vocab_size=1)),
+        "roberta": lambda: t.RobertaModel(t.RobertaConfig(**sizes, **offset, type_vocab_size=1)),
+        "distilbert": lambda: t.DistilBertModel(
+            t.DistilBertConfig(**common, dim=WIDTH, n_layers=2, n_heads=4, hidden_dim=64, max_position_embeddings=200)
+        ),
+        "modernbert": lambda: t.ModernBertModel(
+            t.ModernBertConfig(**sizes, max_position_embeddings=200, local_attention=8, global_attn_every_n_layers=2)
+        ),
+        "nomic_bert": lambda: t.NomicBertModel(t.NomicBertConfig(**sizes, max_position_embeddings=64, head_dim=8)),
+        "gte": lambda: t.GteModel(t.GteConfig(**sizes, max_position_embeddings=200)),
+        "qwen3": lambda: t.Qwen3Model(t.Qwen3Config(**sizes | decoder | {"pad_token_id": None})),
+        "gemma3_text": lambda: t.Gemma3TextModel(
+            t.Gemma3TextConfig(**sizes, **decoder, use_bidirectional_attention=True, sliding_window=16)
+        ),
+        "t5": lambda: t.T5EncoderModel(t.T5Config(**common, d_model=WIDTH, d_kv=8, d_ff=64, num_layers=2, num_heads=4)),
+    }
+    return makers[name]()
+
+
+SPECIALS: dict[str, dict[str, str]] = {
+    "bert": dict(zip(("pad", "unk", "cls", "sep", "mask"), VOCABULARY[:5], strict=True)),
+    "mpnet": {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "[UNK]", "mask": "<mask>"},
+    "xlm-roberta": {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"},
+    "modernbert": {"unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]"},
+    "qwen3": {"eos": "<|im_end|>", "pad": "<|endoftext|>"},
+    "gemma3": {"pad": "<pad>", "eos": "<eos>", "bos": "<bos>", "unk": "<unk>", "mask": "<mask>"},
+    "t5": {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"},
+}
+SPECIALS["roberta"] = SPECIALS["xlm-roberta"]
+FRAMES = {"bert": ("[CLS]", "[SEP]"), "mpnet": ("<s>", "</s>"), "xlm-roberta": ("<s>", "</s>")}
+FRAMES |= {"roberta": ("<s>", "</s>"), "modernbert": ("[CLS]", "[SEP]"), "qwen3": ("", "<|endoftext|>")}
+FRAMES |= {"gemma3": ("<bos>", "<eos>"), "t5": ("", "</s>")}
+
+
+def tokenizer(kind: str, longest: int) -> Any:
+    """Make a tokenizer of a family that knows letters alone, with its special tokens around each text."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    special = list(dict.fromkeys(SPECIALS[kind].values()))
+    pieces = [*LETTERS, *(f"##{letter}" for letter in LETTERS)]
+    if kind in ("bert", "mpnet"):
+        numbers = {token: row for row, token in enumerate([*special, *pieces])}
+        raw = Tokenizer(models.WordPiece(numbers, unk_token="[UNK]"))
+        raw.normalizer, raw.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    elif kind in ("modernbert", "qwen3", "roberta"):
+        every = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+        raw = Tokenizer(models.BPE({token: row for row, token in enumerate(every)}, []))
+        raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    else:
+        marked = [(token, 0.0) for token in special] + [(token, -2.0) for token in ("▁", *LETTERS, "▁a", "th", "er")]
+        raw = Tokenizer(models.Unigram(marked, unk_id=special.index("<unk>")))
+        raw.normalizer, raw.pre_tokenizer = normalizers.NFKC(), pre_tokenizers.Metaspace()
+    first, last = FRAMES[kind]
+    around = [(token, raw.token_to_id(token)) for token in (first, last) if token]
+    raw.post_processor = processors.TemplateProcessing(single=f"{first} $A {last}".strip(), special_tokens=around)
+    roles = {f"{role}_token": token for role, token in SPECIALS[kind].items()}
+    side = {"padding_side": "left"} if kind == "qwen3" else {}
+    return PreTrainedTokenizerFast(tokenizer_object=raw, model_max_length=longest, **roles, **side)
+
+
+def write(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
+
+
+def publish(name: str, folder: Path) -> Path:
+    """Write the files of a model as its authors published them, small and with random weights."""
+    import torch
+    from safetensors.torch import load_file
+
+    layout = LAYOUTS[name]
+    tokens = tokenizer(layout.tokens, 200)
+    net = network(layout.network, 64 * (1 + len(tokens) // 64), tokens.pad_token_id)
+    net.to(getattr(torch, layout.dtype)).save_pretrained(folder)
+    tokens.save_pretrained(folder)
+    stated = json.loads((folder / "config.json").read_text())
+    write(folder / "config.json", stated | layout.config)
+    if layout.network == "t5":
+        write(folder / "config.json", stated | {"architectures": ["T5ForConditionalGeneration"]})
+    if layout.convert:
+        torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+        (folder / "model.safetensors").unlink()
+        for part in ("colbert", "sparse"):
+            torch.save({"weight": torch.zeros(2, WIDTH)}, folder / f"{part}_linear.pt")
+    if layout.modules:
+        write_modules(folder, layout)
+    return folder
+
+
+def write_modules(folder: Path, layout: Layout) -> None:
+    """Write the files of sentence-transformers."""
+    import torch
+    from safetensors.torch import save_file
+
+    kinds = ("Transformer", *layout.modules)
+    paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
+    rows = [
+        {"idx": i, "name": str(i), "path": p, "type": f"{ST}.{k}"}
+        for i, (p, k) in enumerate(zip(paths, kinds, strict=True))
+    ]
+    write(folder / "modules.json", rows)
+    modes = ("cls_token", "mean_tokens", "max_tokens", "lasttoken")
+    chosen = {"cls": "cls_token", "mean": "mean_tokens"}.get(layout.pooling, layout.pooling)
+    states = {f"pooling_mode_{mode}": mode == chosen for mode in modes}
+    write(folder / "1_Pooling/config.json", {"word_embedding_dimension": WIDTH} | states)
+    if layout.transformer:
+        write(folder / TRANSFORMER, layout.transformer)
+    stated: dict[str, Any] = {
+        "__version__": {"sentence_transformers": "3.0.0"},
+        "similarity_fn_name": layout.similarity,
+    }
+    write(folder / PROMPTS, stated | ({"prompts": layout.prompts} if layout.prompts else {}))
+    inputs, generator = WIDTH, torch.Generator().manual_seed(3)
+    dense = [path for path in paths if path.endswith("Dense")]
+    for path, (outputs, activation, bias) in zip(dense, layout.dense, strict=True):
+        sizes = {"in_features": inputs, "out_features": outputs, "bias": bias}
+        write(folder / path / "config.json", sizes | {"activation_function": activation})
+        weights = {"linear.weight": torch.randn(outputs, inputs, generator=generator)}
+        weights |= {"linear.bias": torch.randn(outputs, generator=generator)} if bias else {}
+        save_file(weights, folder / path / "model.safetensors", metadata={"format": "pt"})
+        inputs = outputs

@@ -1,0 +1,132 @@
+"""The most downloaded public models: each is a row and a start that trains and exports, or is refused by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from encoder_helpers import import_spec
+from published_models import LAYOUTS, publish
+from tests.unit.training_helpers import finetune_spec, make_mined, make_source
+
+from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.config.counterparts import OtherStart, with_start
+from zerodr.encoders.folder.contract import SIDES
+from zerodr.encoders.inference import peer
+from zerodr.encoders.inference.encoder import load_encoder
+from zerodr.encoders.publishing.export import agreement
+from zerodr.encoders.start import importing, other
+from zerodr.encoders.start.convert import convert_checkpoint
+from zerodr.encoders.start.initial import init_bi_encoder
+from zerodr.encoders.start.other import read_start
+from zerodr.errors import ModelError
+
+TAKEN = [name for name, layout in LAYOUTS.items() if not layout.refused]
+LARGE = ("BAAI/bge-m3", "Qwen/Qwen3-Embedding-0.6B", "google/embeddinggemma-300m", "sentence-transformers/gtr-t5-base")
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A project folder with a source and its mined queries."""
+    root = tmp_path_factory.mktemp("models")
+    make_source(root / "results/source")
+    make_mined(root / "results/mined", scored=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        yield root
+
+
+def published(name: str, home: Path) -> Path:
+    folder = publish(name, home / name)
+    if not LAYOUTS[name].convert:
+        return folder
+    convert_checkpoint(folder, home / f"{name}-converted")
+    return home / f"{name}-converted"
+
+
+def recipe(start: OtherStart) -> dict[str, Any]:
+    """Settings of `adapt` from another start, of a size for tests."""
+    lengths = {"query_tokens": 24, "document_tokens": 40}
+    objective = {"name": "kl", "negatives_per_query": 2, "inverse_temperature": 20.0}
+    training = {"steps": 2, "batch_queries": 4, "learning_rate": 1e-3, "dropout": 0.0, "dev_queries": 0}
+    stage = {"objective": objective, "training": training}
+    settings = {"encoder": lengths, "chain": {"distil": stage}}
+    written = {"adapt": {"kind": "trained", "label": "adapt", "start": "minilm", "settings": settings}}
+    change = with_start(written, start)[0]["adapt"]["variants"][start.name]["settings"]
+    merged = {key: stage[key] | change["chain"].get("distil", {}).get(key, {}) for key in stage}
+    return {"encoder": lengths | change["encoder"], **merged}
+
+
+def trained(start: OtherStart, name: str) -> Path:
+    """Run the stages init_model and finetune."""
+    settings, model = recipe(start), f"results/{name}"
+    run_spec(
+        StageSpec("init_model", 1, {}, {}, {"model": f"{model}/init/manifest.json"}, settings["encoder"], 3),
+        init_bi_encoder,
+    )
+    inputs = {"model": f"{model}/init/manifest.json", "scored": "results/mined/manifest.json"}
+    spec = finetune_spec(f"{name}/ep0", inputs, None, name="kl", total_steps=2, **settings["training"])
+    spec.params["settings"]["objective"] = settings["objective"]
+    run_spec(spec)
+    return Path(model) / "ep0"
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_published_model_is_a_row_and_a_start(name: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors of the row are those of the published folder, and of the export those of sentence-transformers."""
+    folder = published(name, home)
+    monkeypatch.setattr(other, "LARGE", 0 if name in LARGE else other.LARGE)
+    compared = importing.MINIMUM_COSINE
+    monkeypatch.setattr(importing, "MINIMUM_COSINE", 0.99999)
+    start = read_start(str(folder), True)
+    assert compared < 0.99999 and start.large == (name in LARGE)
+    run_spec(import_spec(str(folder), name=name))
+    row = Path(f"results/models/{name}/shared/imported")
+    assert agreement(row) > 0.99999, "the row, exported"
+    made = trained(start, name)
+    assert agreement(made) > 0.99999, "the start, exported"
+    before, after = (load_encoder(path, device="cpu", graph=False) for path in (row, made))
+    assert after.contract.max_tokens == before.contract.max_tokens
+    assert [after.contract.prefix(side) for side in SIDES] == [before.contract.prefix(side) for side in SIDES]
+    texts = list(peer.EASY[1:])
+    old, new = (one.encode_batch([*one.tokenize(texts, max_tokens=40)]) for one in (before, after))
+    assert old.shape == new.shape and np.isfinite(new).all() and not np.array_equal(old, new), "it was trained"
+    layout = LAYOUTS[name]
+    assert after.contract.similarity == (layout.similarity or ("cosine" if layout.modules else "dot"))
+
+
+@pytest.mark.parametrize("name", [name for name in LAYOUTS if LAYOUTS[name].refused])
+def test_a_published_model_is_refused_before_a_weight_is_read(
+    name: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, read = published(name, home), list[Any]()
+    forbid(monkeypatch, read)
+    for take in (read_start, lambda model, offline: run_spec(import_spec(model, name=name))):
+        with pytest.raises(ModelError, match=LAYOUTS[name].refused):
+            take(str(folder), True)
+    assert not read
+
+
+def forbid(monkeypatch: pytest.MonkeyPatch, read: list[Any]) -> None:
+    """Note each reading of weights."""
+    from transformers import PreTrainedModel
+
+    for home, name in ((importing.checkpoint, "check_weights"), (PreTrainedModel, "from_pretrained")):
+        note: Callable[..., Any] = lambda *given, **more: read.append(given)  # noqa: E731
+        monkeypatch.setattr(home, name, note)
+
+
+def test_large_is_by_count_of_weights(home: Path) -> None:
+    folder = publish("intfloat/e5-base-v2", home / "counted")
+    counted = other.count_weights(folder)
+    assert counted == sum(json.loads(value) for value in [str(int(size)) for size in shapes(folder)])
+
+
+def shapes(folder: Path) -> Iterator[int]:
+    from safetensors.numpy import load_file
+
+    return (array.size for array in load_file(folder / "model.safetensors").values())
