@@ -280,3 +280,45 @@ def write_modules(folder: Path, layout: Layout) -> None:
         weights |= {"linear.bias": torch.randn(outputs, generator=generator)} if bias else {}
         save_file(weights, folder / path / "model.safetensors", metadata={"format": "pt"})
         inputs = outputs
+
+
+POOLINGS = {"lasttoken": "last"}
+BACKBONES = {
+    "MPNet": "sentence-transformers/all-mpnet-base-v2",
+    "XLM-R": "intfloat/multilingual-e5-base",
+    "ModernBERT": "Alibaba-NLP/gte-modernbert-base",
+    "Nomic": "nomic-ai/nomic-embed-text-v1.5",
+    "Qwen3": "Qwen/Qwen3-Embedding-0.6B",
+    "Gemma 3": "google/embeddinggemma-300m",
+    "T5's encoder": "sentence-transformers/gtr-t5-base",
+    "BERT with a head": "sentence-transformers/LaBSE",
+}
+"""A model of each family."""
+METHODS = (
+    "a contrastive loss or distillation: `dpr`, `ance`, `kd`, `adapt`, `adapt-query`",
+    "MoDIR's adversary",
+    "BERM's units",
+    "iDRO's groups",
+    "COCO with Condenser's head",
+    "COCO without head (`head_layers: 0`)",
+    "masked words: DDR's DAM, `udalm`",
+    "DDR's relevance module",
+)
+CONDENSER, COCO, WORDS, REM = METHODS[4:]
+LAYERS = "a head of further layers is known for bert, roberta"
+MASK, ENDS, FIRST = "its tokenizer has no mask_token", "its tokenizer has no cls_token", "teaches .CLS. alone"
+T5, KNOWN, HEAD = (
+    "whose encoder predicts no masked words",
+    "can't take a relevance module",
+    "for one network without a head",
+)
+CANNOT = {
+    **{(name, CONDENSER): LAYERS for name in ("MPNet", "ModernBERT", "Nomic", "Gemma 3")},
+    **{(name, CONDENSER): FIRST for name in ("Qwen3", "T5's encoder")},
+    **{("Qwen3", method): MASK for method in (COCO, WORDS)},
+    **{("Gemma 3", method): ENDS for method in (COCO, WORDS)},
+    **{("T5's encoder", method): T5 for method in (COCO, WORDS)},
+    **{(name, REM): KNOWN for name in ("ModernBERT", "Nomic", "Qwen3")},
+    **{(name, REM): HEAD for name in ("Gemma 3", "T5's encoder", "BERT with a head")},
+}
+"""What a stage says of a backbone that it can't train."""

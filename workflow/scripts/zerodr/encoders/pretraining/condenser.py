@@ -233,9 +233,13 @@ def check_family(where: object, config: Any, extra_layers: bool) -> None:
         ModelError: another family.
     """
     family = family_of(config.model_type)
-    if family.decoder or extra_layers and family.layers is None:
-        problem = f"is of family {config.model_type}; predicting tokens is for {', '.join(families_with('layers'))}"
-        raise ModelError(where, problem, "start from one of these, or use ict or simcse")
+    if family.decoder:
+        problem = f"is of family {config.model_type}, whose encoder predicts no masked words"
+        raise ModelError(where, problem, "start from an encoder such as BERT or ModernBERT, or use ict or simcse")
+    if extra_layers and family.layers is None:
+        known = ", ".join(families_with("layers"))
+        problem = f"is of family {config.model_type}; a head of further layers is known for {known}"
+        raise ModelError(where, problem, "start from one of these, or set head_layers: 0 for coco")
 
 
 def layers_of(backbone: Any) -> nn.ModuleList:

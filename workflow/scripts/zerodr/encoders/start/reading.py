@@ -75,7 +75,7 @@ def width_of(folder: Path) -> int:
     try:
         width = getattr(load_config(folder, None), "hidden_size", None)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        problem = f"transformers can't read its config.json ({short(error)})"
+        problem = f"transformers can't load it ({short(error)})"
         raise ModelError(folder, problem, "choose a model that it knows") from None
     if not isinstance(width, int):
         raise ModelError(folder, "config.json states no hidden_size", "choose a text encoder")

@@ -99,7 +99,7 @@ class Watch:
                             f"{model.contract.source}, {name}",
                             f"is a {type(module).__name__}, engines "
                             "segment and ghost read linear layers and layer norms",
-                            "take engine jvp with similarity: dot",
+                            "set similarity: dot and layers: all of groups, without exclude_self",
                         )
                     self.records.append(Record(module, tower))
         recorded = {id(weight) for record in self.records for weight in record.module.parameters(recurse=False)}
@@ -238,7 +238,9 @@ class Layouts:
         passes = [numbers for side, numbers in self.texts.groups if record.tower in ("shared", side)]
         if len(passes) != len(record.inputs):
             problem = f"a compared layer was passed {len(record.inputs)} times, expected {len(passes)}"
-            raise ModelError(record.tower, problem, "take engine jvp with similarity: dot")
+            raise ModelError(
+                record.tower, problem, "set similarity: dot and layers: all of groups, without exclude_self"
+            )
         widths = tuple(x.shape[:-1].numel() // len(numbers) for x, numbers in zip(record.inputs, passes, strict=True))
         key = (record.tower, widths)
         if key not in self.layouts:
