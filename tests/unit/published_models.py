@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ class Layout:
         dense: size, activation and bias of each Dense.
         refused: as a start and as a row, by this sentence.
         convert: weights are pickled alone.
+        code: module of its transformer's class in modules.json.
+        large: the published model has more weights than are trained one by one.
     """
 
     network: str = "bert"
@@ -51,6 +53,8 @@ class Layout:
     dense: tuple[tuple[int, str, bool], ...] = ()
     refused: str = ""
     convert: bool = False
+    code: str = ST
+    large: bool = False
 
 
 def long(tokens: int, lower: bool = False) -> dict[str, Any]:
@@ -58,6 +62,7 @@ def long(tokens: int, lower: bool = False) -> dict[str, Any]:
 
 
 BGE = Layout(pooling="cls", transformer=long(200, True))
+E5 = Layout(transformer=long(200))
 XLMR = Layout("xlm-roberta", "xlm-roberta", transformer=long(200))
 TANH, IDENTITY = "torch.nn.modules.activation.Tanh", "torch.nn.modules.linear.Identity"
 CODE = {"AutoModel": "modeling_own.OwnModel", "AutoConfig": "configuration_own.OwnConfig"}
@@ -74,13 +79,13 @@ LAYOUTS: dict[str, Layout] = {
     ),
     "BAAI/bge-small-en-v1.5": BGE,
     "BAAI/bge-base-en-v1.5": BGE,
-    "BAAI/bge-large-en-v1.5": BGE,
-    "BAAI/bge-m3": Layout("xlm-roberta", "xlm-roberta", "cls", transformer=long(200), convert=True),
-    "intfloat/e5-base-v2": Layout(transformer=long(200)),
-    "intfloat/e5-large-v2": Layout(transformer=long(200)),
+    "BAAI/bge-large-en-v1.5": replace(BGE, large=True),
+    "BAAI/bge-m3": Layout("xlm-roberta", "xlm-roberta", "cls", transformer=long(200), convert=True, large=True),
+    "intfloat/e5-base-v2": E5,
+    "intfloat/e5-large-v2": replace(E5, large=True),
     "intfloat/multilingual-e5-small": Layout("bert", "xlm-roberta", transformer=long(200)),
     "intfloat/multilingual-e5-base": XLMR,
-    "intfloat/multilingual-e5-large": XLMR,
+    "intfloat/multilingual-e5-large": replace(XLMR, large=True),
     "thenlper/gte-base": Layout(transformer=long(200)),
     "Alibaba-NLP/gte-modernbert-base": Layout(
         "modernbert", "modernbert", "cls", ("Pooling",), similarity="cosine", transformer=long(200)
@@ -96,13 +101,40 @@ LAYOUTS: dict[str, Layout] = {
     ),
     "Snowflake/snowflake-arctic-embed-m": Layout(pooling="cls", prompts={"query": ARCTIC}, transformer=long(200)),
     "Snowflake/snowflake-arctic-embed-l-v2.0": Layout(
-        "xlm-roberta", "xlm-roberta", "cls", prompts={"query": "query: "}, transformer=long(200)
+        "xlm-roberta",
+        "xlm-roberta",
+        "cls",
+        prompts={"query": "query: "},
+        transformer=long(200),
+        large=True,
+    ),
+    "Snowflake/snowflake-arctic-embed-m-v2.0": Layout(
+        "gte",
+        "xlm-roberta",
+        "cls",
+        prompts={"query": "query: "},
+        transformer=long(200),
+        config={"auto_map": CODE},
+        large=True,
     ),
     "mixedbread-ai/mxbai-embed-large-v1": Layout(
-        "bert", "bert", "cls", ("Pooling",), {"query": ARCTIC, "passage": ""}, transformer=long(200)
+        "bert",
+        "bert",
+        "cls",
+        ("Pooling",),
+        {"query": ARCTIC, "passage": ""},
+        transformer=long(200),
+        large=True,
     ),
     "Qwen/Qwen3-Embedding-0.6B": Layout(
-        "qwen3", "qwen3", "lasttoken", NORMALIZED, {"query": QWEN, "document": ""}, "cosine", dtype="bfloat16"
+        "qwen3",
+        "qwen3",
+        "lasttoken",
+        NORMALIZED,
+        {"query": QWEN, "document": ""},
+        "cosine",
+        dtype="bfloat16",
+        large=True,
     ),
     "google/embeddinggemma-300m": Layout(
         "gemma3_text",
@@ -113,12 +145,14 @@ LAYOUTS: dict[str, Layout] = {
         "cosine",
         {"max_seq_length": 200},
         dense=((48, IDENTITY, False), (WIDTH, IDENTITY, False)),
+        large=True,
     ),
     "sentence-transformers/LaBSE": Layout(
         pooling="cls",
         modules=("Pooling", "Dense", "Normalize"),
         transformer=long(100),
         dense=((WIDTH, TANH, True),),
+        large=True,
     ),
     "sentence-transformers/gtr-t5-base": Layout(
         "t5", "t5", modules=("Pooling", "Dense", "Normalize"), transformer=long(200), dense=((24, IDENTITY, False),)
@@ -136,6 +170,14 @@ LAYOUTS: dict[str, Layout] = {
         transformer=long(200),
         config={"model_type": "new", "auto_map": CODE, "architectures": ["NewModel"]},
         refused="needs code of its own",
+    ),
+    "jinaai/jina-embeddings-v3": Layout(
+        "xlm-roberta",
+        "xlm-roberta",
+        modules=("Pooling", "Normalize"),
+        config={"auto_map": CODE},
+        code="custom_st",
+        refused="custom_st.Transformer",
     ),
     "jinaai/jina-embeddings-v2-base-en": Layout(
         modules=("Pooling",),
@@ -255,10 +297,8 @@ def write_modules(folder: Path, layout: Layout) -> None:
 
     kinds = ("Transformer", *layout.modules)
     paths = ["", *(f"{number}_{kind}" for number, kind in enumerate(kinds) if number)]
-    rows = [
-        {"idx": i, "name": str(i), "path": p, "type": f"{ST}.{k}"}
-        for i, (p, k) in enumerate(zip(paths, kinds, strict=True))
-    ]
+    types = [f"{layout.code}.Transformer", *(f"{ST}.{kind}" for kind in layout.modules)]
+    rows = [{"idx": i, "name": str(i), "path": p, "type": t} for i, (p, t) in enumerate(zip(paths, types, strict=True))]
     write(folder / "modules.json", rows)
     modes = ("cls_token", "mean_tokens", "max_tokens", "lasttoken")
     chosen = {"cls": "cls_token", "mean": "mean_tokens"}.get(layout.pooling, layout.pooling)
@@ -282,6 +322,18 @@ def write_modules(folder: Path, layout: Layout) -> None:
         inputs = outputs
 
 
+OTHERS = {
+    "naver/splade-v3": ("SPLADE without modules", "is a masked language model, or a sparse encoder (as SPLADE)"),
+    "colbert-ir/colbertv2.0": ("ColBERT by architecture", "is a multi-vector model (as ColBERT)"),
+    "minishlab/potion-retrieval-32M": ("static vectors", "is a model of static word vectors"),
+    "cross-encoder/ms-marco-MiniLM-L6-v2": ("a reranker without modules", "is a classifier, or a cross-encoder"),
+    "a LoRA adapter": (
+        "an adapter alone",
+        "holds an adapter (adapter_config.json) of some/base, which is not read: merge it first",
+    ),
+    "ONNX weights alone": ("ONNX alone", "has ONNX weights alone, expected safetensors"),
+}
+"""Other kinds of models: a layout of layout_helpers.REFUSED, and what is said of it."""
 POOLINGS = {"lasttoken": "last"}
 BACKBONES = {
     "MPNet": "sentence-transformers/all-mpnet-base-v2",
@@ -305,13 +357,14 @@ METHODS = (
     "DDR's relevance module",
 )
 CONDENSER, COCO, WORDS, REM = METHODS[4:]
-LAYERS = "a head of further layers is known for bert, roberta"
-MASK, ENDS, FIRST = "its tokenizer has no mask_token", "its tokenizer has no cls_token", "teaches .CLS. alone"
-T5, KNOWN, HEAD = (
-    "whose encoder predicts no masked words",
-    "can't take a relevance module",
-    "for one network without a head",
+LAYERS = "a head of further layers is known for bert, roberta, xlm-roberta, camembert, distilbert"
+FIRST = "Condenser's head teaches [CLS] alone"
+MASK, ENDS = (
+    f"its tokenizer has no {token}, which masked language modelling needs" for token in ("mask_token", "cls_token")
 )
+T5 = "is of family t5, whose encoder predicts no masked words"
+KNOWN = "a relevance module, which is known for bert, roberta, xlm-roberta, camembert, electra, mpnet, distilbert, t5"
+HEAD = "a relevance module is for one network without a head"
 CANNOT = {
     **{(name, CONDENSER): LAYERS for name in ("MPNet", "ModernBERT", "Nomic", "Gemma 3")},
     **{(name, CONDENSER): FIRST for name in ("Qwen3", "T5's encoder")},
@@ -322,3 +375,33 @@ CANNOT = {
     **{(name, REM): HEAD for name in ("Gemma 3", "T5's encoder", "BERT with a head")},
 }
 """What a stage says of a backbone that it can't train."""
+
+
+def table_of_models() -> list[str]:
+    """Lines of the page Models: each published model, its vectors, and what is done with it."""
+    lines = ["| model | its vectors | as a row | as `--start` | remark |", "|---|---|---|---|---|"]
+    for name, layout in LAYOUTS.items():
+        layers = f" + {len(layout.dense)} dense" if layout.dense else ""
+        compared = layout.similarity or ("cosine" if layout.modules else "dot")
+        vectors = f"{POOLINGS.get(layout.pooling, layout.pooling)}{layers}, {compared}"
+        takes = "no" if layout.refused else "yes"
+        remarks = [f"says: {layout.refused}"] if layout.refused else []
+        remarks += ["comes as `.bin`: `zerodr convert` first"] if layout.convert else []
+        remarks += ["query prompt"] if layout.prompts.get("query") else []
+        remarks += ["no prompts in its files: see below"] if "e5" in name else []
+        remarks += ["LoRA"] if layout.large else []
+        lines.append(f"| {name} | {vectors} | {takes} | {takes} | {'; '.join(remarks)} |")
+    return [*lines, *(f"| {name} | | no | no | says: {said} |" for name, (_, said) in OTHERS.items())]
+
+
+def table_of_methods() -> list[str]:
+    """Lines of the page Models: each method's stages by family of the backbone."""
+    lines = [f"| stage | {' | '.join(BACKBONES)} |", f"|---|{'---|' * len(BACKBONES)}"]
+    reasons = list(dict.fromkeys(CANNOT.values()))
+    for method in METHODS:
+        cells = [
+            f"no ({1 + reasons.index(CANNOT[name, method])})" if (name, method) in CANNOT else "yes"
+            for name in BACKBONES
+        ]
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    return [*lines, "", *(f"{number}. {reason}" for number, reason in enumerate(reasons, 1))]

@@ -43,7 +43,7 @@ def source(plain: Path, tmp_path: Path) -> Path:
 def imported(source: Path, **changes: Any) -> tuple[Path, EncoderContract, list[str]]:
     target = source.parent / "made"
     target.mkdir()
-    contract, assumed = copy_model(source, target, import_settings(source, **changes), None)
+    contract, assumed = copy_model(source, target, import_settings(**{"model": source} | changes), None)
     return target, contract, assumed
 
 
@@ -72,9 +72,11 @@ def test_vectors_are_those_of_sentence_transformers(source: Path, layout: str, m
 
 
 @pytest.mark.parametrize("layout", REFUSED)
-def test_a_layout_is_refused_by_name(source: Path, layout: str) -> None:
+def test_a_layout_is_refused_by_name(source: Path, layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before any weights of its transformer are read."""
     change, said = REFUSED[layout]
     change(source)
+    monkeypatch.setattr("zerodr.encoders.folder.checkpoint.check_weights", lambda folder: pytest.fail("read"))
     with pytest.raises(ModelError, match=said) as error:
         imported(source)
     assert "\n" not in str(error.value) and str(source) in str(error.value)
@@ -93,12 +95,13 @@ def test_a_layout_is_refused_by_name(source: Path, layout: str) -> None:
         (EQUAL["an unknown key"], "config_sentence_transformers.json states colour"),
         (states("config.json", auto_map={"AutoModel": "m.M"}), r"names code of its own \(m.M\), which is not run"),
         (EQUAL["a special token without a row"], "special tokens have no row.*<image_soft_token>"),
+        (states(PROMPTS, prompts={}), "E5 models were trained with 'query: ' before queries and 'passage: ' before"),
         (EQUAL["similarity null"], "does not state its similarity; assumed: cosine"),
     ],
 )
 def test_what_is_stated_and_not_used_is_listed(source: Path, change: Any, said: str) -> None:
     change(source)
-    assumed = imported(source)[2]
+    assumed = imported(source, model="organisation/e5-tiny" if "E5" in said else str(source))[2]
     assert [sentence for sentence in assumed if re.search(said, sentence)]
 
 

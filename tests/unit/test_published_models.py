@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from encoder_helpers import import_spec
-from published_models import LAYOUTS, publish
+from encoder_helpers import import_spec, tiny_bert
+from layout_helpers import REFUSED, listed
+from published_models import LAYOUTS, OTHERS, publish, table_of_methods, table_of_models
+from safetensors.numpy import load_file
 from tests.unit.training_helpers import finetune_spec, make_mined, make_source
 
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.config.counterparts import OtherStart, with_start
+from zerodr.encoders.folder.checkpoint import count_weights
 from zerodr.encoders.folder.contract import SIDES
 from zerodr.encoders.inference import peer
 from zerodr.encoders.inference.encoder import load_encoder
@@ -26,7 +28,6 @@ from zerodr.encoders.start.other import read_start
 from zerodr.errors import ModelError
 
 TAKEN = [name for name, layout in LAYOUTS.items() if not layout.refused]
-LARGE = ("BAAI/bge-m3", "Qwen/Qwen3-Embedding-0.6B", "google/embeddinggemma-300m", "sentence-transformers/gtr-t5-base")
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +80,11 @@ def trained(start: OtherStart, name: str) -> Path:
 def test_a_published_model_is_a_row_and_a_start(name: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Vectors of the row are those of the published folder, and of the export those of sentence-transformers."""
     folder = published(name, home)
-    monkeypatch.setattr(other, "LARGE", 0 if name in LARGE else other.LARGE)
+    monkeypatch.setattr(other, "LARGE", 0 if LAYOUTS[name].large else other.LARGE)
     compared = importing.MINIMUM_COSINE
     monkeypatch.setattr(importing, "MINIMUM_COSINE", 0.99999)
     start = read_start(str(folder), True)
-    assert compared < 0.99999 and start.large == (name in LARGE)
+    assert compared < 0.99999 and start.large == LAYOUTS[name].large
     run_spec(import_spec(str(folder), name=name))
     row = Path(f"results/models/{name}/shared/imported")
     assert agreement(row) > 0.99999, "the row, exported"
@@ -120,13 +121,23 @@ def forbid(monkeypatch: pytest.MonkeyPatch, read: list[Any]) -> None:
         monkeypatch.setattr(home, name, note)
 
 
-def test_large_is_by_count_of_weights(home: Path) -> None:
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_kinds_are_refused_with_the_sentence_of_the_page(name: str, home: Path) -> None:
+    layout, said = OTHERS[name]
+    folder = tiny_bert(home / layout)
+    listed(folder)
+    REFUSED[layout][0](folder)
+    with pytest.raises(ModelError) as error:
+        read_start(str(folder), True)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("table", [table_of_models, table_of_methods])
+def test_the_page_holds_what_these_tests_try(table: Callable[[], list[str]], root: Path) -> None:
+    assert "\n".join(table()) in (root / "docs/models.md").read_text(encoding="utf-8")
+
+
+def test_weights_are_counted_by_their_shapes(home: Path) -> None:
     folder = publish("intfloat/e5-base-v2", home / "counted")
-    counted = other.count_weights(folder)
-    assert counted == sum(json.loads(value) for value in [str(int(size)) for size in shapes(folder)])
-
-
-def shapes(folder: Path) -> Iterator[int]:
-    from safetensors.numpy import load_file
-
-    return (array.size for array in load_file(folder / "model.safetensors").values())
+    weights = load_file(folder / "model.safetensors")
+    assert count_weights(folder) == sum(array.size for array in weights.values())

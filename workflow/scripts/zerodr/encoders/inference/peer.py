@@ -63,6 +63,6 @@ def smallest_cosine(
         right = encode(list(texts), show_progress_bar=False, **options).astype(np.float64)
         if left.shape != right.shape:
             problem = f"has vectors of {right.shape[1]} components in sentence-transformers, of {left.shape[1]} here"
-            raise ModelError("the model", problem, "compare its json files with the list in docs/own-corpus.md")
+            raise ModelError("the model", problem, "compare its json files with the list in docs/models.md")
         cosines.append((left * right).sum(1) / (np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)))
     return float(np.min(cosines))

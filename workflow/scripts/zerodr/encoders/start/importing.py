@@ -170,9 +170,7 @@ def compare_source(files: ModelFolder, folder: Path, settings: ImportSettings) -
     cosine = smallest_cosine(peer, lambda texts, side: ours[side], None if stated else contract)
     if not cosine >= MINIMUM_COSINE:
         problem = f"gives other vectors here than in sentence-transformers (cosine {cosine:.5f})"
-        raise ModelError(
-            files.path, problem, "compare its json files with the list in docs/own-corpus.md, or report it"
-        )
+        raise ModelError(files.path, problem, "compare its json files with the list in docs/models.md, or report it")
     return []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -18,9 +19,10 @@ from zerodr.encoders.folder.statements import length_limit
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.tokenizing import load_tokenizer
 from zerodr.encoders.start.importing import copy_model, resolve
-from zerodr.encoders.start.reading import OVERRIDES, ImportSettings, read_source
+from zerodr.encoders.start.reading import OVERRIDES, ImportSettings, missing_prompts, read_source
 from zerodr.errors import ModelError
 
+log = logging.getLogger("zerodr")
 UNSAFE = re.compile(r"[^a-z0-9._-]+")
 LARGE = 300_000_000  # weights that training with gradients and moments would take 5 GB for
 TEXTS = ("what does a dense retriever compare?", "A dense retriever compares one vector of a query with one of a text.")
@@ -47,6 +49,8 @@ def read_start(model: str, offline: bool, recipes: Collection[str] = ()) -> Othe
     if prefix > contract.max_tokens // 2:
         problem = f"wants a prefix of {prefix} tokens for queries and reads {contract.max_tokens}"
         raise ModelError(where, problem, "shorten the prompt in its config_sentence_transformers.json")
+    for sentence in missing_prompts(contract):
+        log.warning("%s: %s", where, sentence)
     with TemporaryDirectory() as folder:  # loads the copy, and compares its vectors
         copy_model(source, Path(folder), settings, revision, linked=True)
         product = None if contract.normalize else inner_product(Path(folder), contract)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from zerodr.config.methods import ImportedModel
 from zerodr.encoders.folder.contract import CONTRACT, EncoderContract, make_contract, read_contract, read_json
-from zerodr.encoders.folder.foreign import ModelFolder, check_files, check_head
+from zerodr.encoders.folder.foreign import PROMPT_CONFIG, ModelFolder, check_files, check_head
 from zerodr.encoders.folder.layout import check_layout
 from zerodr.encoders.folder.statements import length_limit, position_limit, read_layout, unread, unused_prompts
 from zerodr.encoders.network.heads import load_projection
@@ -16,6 +17,11 @@ from zerodr.errors import ModelError
 
 ASSUMED = ("pooling", "normalize", "max_tokens")
 ASSUMPTION = "the folder does not state its {}; assumed: {}"
+PROMPTED = {
+    r"(?i)(^|[/_-])e5-(?!mistral)(?!.*instruct)": ("E5", "query: ", "passage: "),
+    r"(?i)nomic-embed-text": ("Nomic", "search_query: ", "search_document: "),
+}
+"""Names of models that want prompts which their files do not state."""
 OVERRIDES = ("pooling", "normalize", "query_prefix", "document_prefix", "max_tokens")
 
 
@@ -63,7 +69,19 @@ def read_source(folder: Path, settings: ImportSettings, revision: str | None) ->
     contract = make_contract(folder, values | {"source": settings.model, "revision": revision})
     for name in contract.projections:
         load_projection(folder / name)
-    return Source(files, contract, width, [*assumed, *check_tokens(folder)])
+    return Source(files, contract, width, [*assumed, *missing_prompts(contract), *check_tokens(folder)])
+
+
+def missing_prompts(contract: EncoderContract) -> list[str]:
+    """Say which prompts a model of a known name was trained with, where its files state none."""
+    if contract.query_prefix or contract.document_prefix:
+        return []
+    return [
+        f"{family} models were trained with {query!r} before queries and {document!r} before documents, which the "
+        f"files do not state: set query_prefix and document_prefix, or write prompts into {PROMPT_CONFIG}"
+        for name, (family, query, document) in PROMPTED.items()
+        if re.search(name, contract.source)
+    ]
 
 
 def width_of(folder: Path) -> int:
