@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from published_models import BACKBONES, CANNOT, CONDENSER, LAYOUTS, METHODS, POOLINGS, WIDTH, publish
+from published_models import BACKBONES, CANNOT, CONDENSER, LAYOUTS, METHODS, POOLINGS, publish
 from tests.unit import adversary_helpers, pretraining_helpers, unit_helpers
 from tests.unit.test_udalm import spec as words_spec
 from tests.unit.test_unit_training import mined_rows
@@ -17,6 +17,7 @@ from tests.unit.test_unit_training import spec as units_spec
 from tests.unit.test_weighting_training import IDRO, make_clusters
 from tests.unit.training_helpers import QUERIES, finetune_spec, lay_out, make_mined
 from tests.unit.word_probe import lay_out_both
+from tiny_networks import WIDTH
 
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.encoders.folder.contract import read_contract
