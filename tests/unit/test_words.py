@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -125,3 +128,36 @@ def test_braces_in_a_path_are_refused_and_a_link_is_read(tmp_path, monkeypatch):
     Path("link").symlink_to("{collection}")
     bench = load_bench(ROOT, read_config(ROOT / "config") | {"byo": ["link"], "byo_name": "mine"})
     assert bench.folders["mine"].files["corpus"] == ("link/corpus.jsonl",)
+
+
+@pytest.mark.parametrize(
+    ("words", "change"),
+    [
+        (["--config", "seed=3", "training.steps=9", "scale=mini"], "--set dpr.training.steps=9"),
+        (["-C", "dpr.training.steps=9"], "--set dpr.training.steps=9"),
+        (["--config=training.steps=9"], "--set dpr.training.steps=9"),
+        (["--config", "scale=mini", "-n", "results/a.b=c.tsv"], ""),
+        (["results/a.b=c.tsv", "--config", "byo=a.b"], ""),
+    ],
+)
+def test_snakemake_answers_a_key_with_a_dot_by_a_sentence(monkeypatch, words, change):
+    """Its own answer is a traceback, before it reads the Snakefile."""
+    monkeypatch.chdir(ROOT)
+    plugin = importlib.import_module("snakemake_report_plugin_zerodr")
+    if not change:
+        return plugin.check_words(words)
+    with pytest.raises(ValueError, match="must start with a valid identifier"):
+        parse_config([words[-1].removeprefix("--config=") if len(words) < 3 else words[2]])
+    with pytest.raises(SystemExit, match=change):
+        plugin.check_words(words)
+
+
+def test_snakemake_finds_our_reporter():
+    said = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--config", "training.steps=9"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "workflow/scripts")},
+        capture_output=True,
+        text=True,
+    )
+    assert said.returncode and said.stderr.startswith("ConfigError: --config training.steps=9"), said.stderr

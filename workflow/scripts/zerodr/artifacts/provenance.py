@@ -52,8 +52,8 @@ def _no_commit(reason: str) -> dict:
 
 def _git(*words: str) -> subprocess.CompletedProcess[str]:
     whole = ["git", "-C", str(PROJECT), *words]
-    own = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
-    return subprocess.run(whole, capture_output=True, encoding="utf-8", errors="replace", check=False, env=own)
+    environment = {name: value for name, value in os.environ.items() if name not in ELSEWHERE}
+    return subprocess.run(whole, capture_output=True, encoding="utf-8", errors="replace", check=False, env=environment)
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from typing import Any, get_args
 
 import yaml
@@ -27,7 +28,9 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
         if not equals:
             raise ConfigError(f"--config {word}", "is no KEY=VALUE", "for example: --config scale=lab")
         if "." in key:
-            step = f"change a recipe's with --set dpr.{word}, for snakemake: --config 'set=[dpr.{word}]'"
+            named = Path("config/methods", f"{key.partition('.')[0]}.yaml").is_file()
+            whole = word if named else f"dpr.{word}"
+            step = f"change a recipe's with --set {whole}, for snakemake: --config 'set=[{whole}]'"
             raise ConfigError(f"--config {word}", f"config/config.yaml has no {key}", step)
         try:
             values[key] = read_text(value) if key in texts() else yaml.safe_load(value)
