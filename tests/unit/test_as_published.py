@@ -79,6 +79,28 @@ def test_an_axis_of_steps_needs_targets_with_equal_steps(plan):
     }
 
 
+def test_public_negatives_and_scores_are_one_recipe(root):
+    """Section 4.3's negatives of many systems and a cross-encoder's scores, from one file."""
+    words = [
+        f"ddr-distill.rem.{word}" for word in ("negatives.source=file", "negatives.file=s.parquet", "teacher=file")
+    ]
+    bench = load_bench(root, {"scale": "paper", "set": words})
+    (name,), plan = bench.overridden["ddr-distill"], Plan(bench)
+    wanted = SimpleNamespace(model=name, scope="shared", stage="rem")
+    assert plan.inputs("mine_negatives")(wanted)["file"] == "s.parquet"
+    assert json.loads(plan.settings("mine_negatives")(wanted))["settings"]["scored"] is True
+
+
+@pytest.mark.parametrize("item", ["table3-checkpoints", "table3-lotte-checkpoints"])
+def test_released_encoders_need_only_configuration(plan, item):
+    """ADORE, RocketQA, TCT-ColBERT v2: folders that the recipes name, or a model of the hub."""
+    chosen = plan.bench.papers["ddr"].items[item]
+    assert chosen.rows == {"ADORE": "adore", "RocketQA": "rocketqa", "TCT v2": "tct-colbert-v2"}
+    assert chosen.apart is True and set(chosen.rows.values()) < set(chosen.methods)
+    for name in chosen.rows.values():
+        assert plan.inputs("import_model")(SimpleNamespace(model=name, scope="shared")) == {"files": []}
+
+
 # ---- COCO-DR ---------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def simulation():
@@ -174,6 +196,23 @@ def test_single_queries_of_the_tables_are_compared(plan):
         assert len(told["item"]["cases"]) == count, paper
 
 
+def test_the_compared_methods_of_table_3_are_rows(plan):
+    """Each is a recipe whose settings at `paper` are those of GPL's paper: 140,000 steps of 32, and so on."""
+    items = plan.bench.papers["coco-dr"].items
+    rows = items["table3"].rows | items["table3-generated"].rows
+    named = ("SimCSE", "ICT", "MLM", "TSDAE", "UDALM", "QGen", "GPL w/ DistilBERT", "GPL w/ TSDAE")
+    objectives = {}
+    for row in named:
+        chain = plan.chains.trained(rows[row]).chain
+        objectives[row] = [stage.objective.name for stage in chain.values() if hasattr(stage, "objective")]
+    assert objectives["SimCSE"][0] == "simcse" and objectives["TSDAE"][0] == "tsdae" and objectives["ICT"][0] == "ict"
+    assert objectives["MLM"][0] == "mlm" and objectives["QGen"] == ["info_nce"]
+    assert objectives["GPL w/ DistilBERT"] == objectives["GPL w/ TSDAE"] == ["margin_mse"]
+    assert plan.chains.encoder("genq+gpl-tsdae").init == "target-first+tsdae/ep0"
+    training = plan.chains.trained("genq+gpl-tsdae").chain["questions"].training
+    assert (training.steps, training.batch_queries) == (140_000, 32)
+
+
 # ---- BERM ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("method", ["berm-dpr", "berm-kd", "berm-ance", "coco-berm"])
 def test_published_is_the_papers_throughout(plan, method):
@@ -204,6 +243,18 @@ def test_table_5_is_of_test_pairs(plan, base):
     told = json.loads(plan.settings("label_units")(wanted))["settings"]
     assert told["split"] == "dev" != plan.chains.trained(base).source_split
     assert all(f"{base}/shared/{stage}" not in path for path in (files["labels"], files["units"]))
+
+
+def test_the_baselines_of_berm_s_table_3_are_rows(root):
+    """All of its rows but one are models here; ColBERT is a row of published numbers."""
+    bench = load_bench(root, {"scale": "paper", "methods": ("bm25-multifield", "colbert")})
+    paper = bench.papers["berm"]
+    items = [paper.items[name] for name in ("table3", "table3-generated", "table3-released")]
+    ranked = {name for item in items for name in item.methods}
+    rows = paper.rows | {row: name for item in items for row, name in item.rows.items()}
+    for row in ("BM25", "MoDIR", "Contriever", "COCO-DR", "GenQ", "GPL", "BERM (ours)"):
+        assert rows[row] in ranked, row
+    assert bench.rows == ("bm25-multifield", "colbert") and not bench.methods["colbert"].ranks
 
 
 # ---- MoMA ------------------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tests.unit.paper_helpers import drawn, told
 
@@ -13,6 +15,7 @@ from zerodr.config.load import load_bench
 from zerodr.config.papers import item_of
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.papers.moma import report as item_memories
+from zerodr.papers.moma import report_costs
 from zerodr.papers.moma.items import ComponentsItem, SharesItem
 from zerodr.papers.moma.measure_attention import COLUMNS
 from zerodr.plan import Plan, paths
@@ -127,3 +130,90 @@ def test_a_component_without_the_measure_is_named(tmp_path):
 )
 def test_both_are_drawn_twice_the_same(tmp_path, item, inputs, more):
     drawn(tmp_path, inputs(tmp_path), item, stages=STAGES, **more)
+
+
+# ---- costs -----------------------------------------------------------------------------------------------------
+def timed(path: Path, seconds: float, gpu_hours: float = 0.0) -> Path:
+    recorded(path)
+    place = path.with_name("lineage.json" if path.name == "manifest.json" else f"{path.name}.lineage.json")
+    place.write_text(json.dumps({"metrics": [], "seconds": seconds, "gpu_hours": gpu_hours}))
+    return path
+
+
+def test_hours_of_training_come_from_records(tmp_path):
+    """MoMA table 11: components by episode, and a refresh of both indexes, shards in sum."""
+
+    def trained(stage: str, which: str, hours: float) -> Path:
+        return timed(tmp_path / f"ours/shared/{stage}/{which}/manifest.json", 3600 * hours, 8 * hours)
+
+    inputs = {
+        "main": [trained("m1", "main", 1.5), trained("m2", "main", 1.25)],
+        "augmenter": [trained("m1", "augmenter", 0.75), trained("m2", "augmenter", 0.5)],
+        "index": [timed(tmp_path / f"index.{n}.npy", 900) for n in range(4)],
+        "memory_index": [timed(tmp_path / f"memory.{n}.npy", 1800, 0.5) for n in range(4)],
+    }
+    stage, settings = told({"kind": "hours", "method": "ours"}, inputs, tmp_path, stages={"ours": ("m1", "m2")})
+    made = report_costs.hours(stage, settings, item_of(settings.item, "x"))
+    assert made.measured == {
+        ("End Retriever", "epi-1", "hours"): 1.5,
+        ("End Retriever", "epi-2", "hours"): 1.25,
+        ("End Retriever", "index-refresh", "hours"): 0.5,
+        ("End Retriever", "refresh-number", "count"): 2.0,
+        ("Augmentation Component", "epi-1", "hours"): 0.75,
+        ("Augmentation Component", "epi-2", "hours"): 0.5,
+        ("Augmentation Component", "index-refresh", "hours"): 1.0,
+        ("Augmentation Component", "refresh-number", "count"): 2.0,
+    }
+    assert made.frame["gpu_hours"].tolist() == [12.0, 10.0, 0.0, 6.0, 4.0, 2.0]
+    (inputs["index"][0].with_name("index.0.npy.lineage.json")).write_text("{}")
+    with pytest.raises(ArtifactError, match=r"index\.0\.npy.*has no time in its lineage record"):
+        report_costs.hours(stage, settings, item_of(settings.item, "x"))
+
+
+def test_sizes_of_memories_are_compared_by_the_papers_names(tmp_path):
+    """MoMA table 9: MeSH's two files are one memory there."""
+    inputs: dict[str, list[Path]] = {"statistics": [], "collections": []}
+    for name, count, words in (("mesh-a", 3, 10.0), ("mesh-b", 1, 30.0), ("wiki", 5, 100.0)):
+        (tmp_path / name).mkdir()
+        rows = {"id": [str(n) for n in range(count)], "title": [""] * count, "text": ["x"] * count}
+        pq.write_table(pa.table(rows), tmp_path / name / "corpus.parquet")
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({"collection": name, "documents": {"count": count, "mean": words}}))
+        inputs["statistics"].append(path)
+        inputs["collections"].append(tmp_path / name / "manifest.json")
+    item = {"kind": "memories", "methods": ["ours"], "members": {"mesh": ["mesh-a", "mesh-b"], "absent": ["other"]}}
+    stage, settings = told(item, inputs, tmp_path)
+    made = report_costs.memories(stage, settings, item_of(settings.item, "x"))
+    assert made.measured["", "mesh", "documents"] == 4 and made.measured["", "mesh", "document_words"] == 15
+    assert made.measured["", "wiki", "documents"] == 5 and ("", "absent", "documents") not in made.measured
+    assert made.shown[1][2] == ["wiki", "5", "100.0"]
+
+
+def test_hours_of_whole_corpora_stand_next_to_milliseconds(tmp_path):
+    """MoMA table 3: BM25's index and the corpus, from the records of their jobs."""
+    names = ("bm25", "augmenter_query", "query", "memory_search", "search", "document")
+    facts = {"device": "cpu", "threads": 1, "queries": 2, "milliseconds": dict.fromkeys(names, 1.0)}
+    (tmp_path / "latency.json").write_text(json.dumps(facts))
+    inputs = {
+        "latency": [tmp_path / "latency.json"],
+        "lexical": [timed(tmp_path / "index/manifest.json", 6480)],
+        "corpus": [timed(tmp_path / f"{n}.npy", 2700) for n in range(2)],
+    }
+    stage, settings = told({"kind": "latency", "method": "ours"}, inputs, tmp_path)
+    measured = report_costs.latency(stage, settings, item_of(settings.item, "x")).measured
+    assert measured["BM25 Index Build", "", "hours"] == 1.8
+    assert measured["MoMA Inference: Encoding of Corpus", "", "hours"] == 1.5
+    assert measured["MoMA Inference: Dense Retrieval Total", "", "milliseconds"] == 4.0
+
+
+def test_the_share_of_mesh_is_compared(tmp_path):
+    """MoMA figure 2: about 60 % of the documents of training queries, where the augmenter learns attention itself."""
+    inputs = share_inputs(tmp_path)
+    path = inputs["learning"][0]
+    table = pd.read_csv(path, sep="\t")
+    table["memory"] = ["memory-mesh-descriptors", "memory-mesh-qualifiers"][: len(table)]
+    table.to_csv(path, sep="\t", index=False)
+    stage, settings = told(SHARES, inputs, tmp_path, stages=STAGES, collections=("a", "b"))
+    measured = item_memories.shares(stage, settings, item_of(settings.item, "x")).measured
+    shares = {key: value for key, value in measured.items() if key[2] == "augmenting_documents_from_mesh"}
+    assert shares == {("ours, episode 1", "s", "augmenting_documents_from_mesh"): 1.0}

@@ -181,6 +181,24 @@ def test_the_pair_loads_in_sentence_transformers(folder):
     np.testing.assert_allclose(model.encode_document(TEXTS), expected("document"), atol=3e-5)
 
 
+@pytest.mark.parametrize("name", ["adore", "rocketqa"])
+def test_two_folders_that_users_bring_are_one_retriever(root, folder, name):
+    """Query and document encoders of DDR's table 3, each a folder as sentence-transformers saves it."""
+    expected = {"query": ance(folder), "document": ance(Path(f"{folder}-document"))}
+    settings = shipped(root, name)
+    assert settings.model.startswith("resources/models/") and settings.document_model.startswith("resources/models/")
+    changes = settings.model_dump(mode="json", include=IMPORTED - {"model", "revision"})
+    changes |= {"document_model": f"{folder}-document", "document_revision": None}
+    spec = import_spec(str(folder), **UNCHANGED | changes)
+    run_spec(spec)
+    made = Path(spec.outputs["model"]).parent
+    for side in ("query", "document"):
+        encoder = load_encoder(made, device="cpu", side=side)
+        tokens = encoder.tokenize(TEXTS, encoder.contract.prefix(side))
+        vectors = encoder.encode_batch([tokens[row] for row in range(len(tokens))])
+        np.testing.assert_allclose(vectors, expected[side](side), atol=3e-5)
+
+
 def test_one_tower_of_dpr_alone_is_refused_with_a_sentence(folder):
     dpr(folder)
     with pytest.raises(ModelError, match="is one tower of a DPR pair.*document_model"):

@@ -100,8 +100,10 @@ def cluster_queries(stage: Stage) -> None:
     pq.write_table(table, folder / CLUSTERS, compression="zstd")
     np.save(folder / CENTROIDS, clusters.centroids, allow_pickle=False)
     facts = clusters.facts()
-    told = facts | {"sizes": clusters.sizes.tolist(), "metric": settings.metric} | ({"groups": names} if names else {})
-    write_json(folder / STATISTICS, told)
+    statistics = (
+        facts | {"sizes": clusters.sizes.tolist(), "metric": settings.metric} | ({"groups": names} if names else {})
+    )
+    write_json(folder / STATISTICS, statistics)
     stage.numbers(facts)
     stage.note(statistics=facts, device="cuda" if faiss_gpus() else "cpu")
     if facts["empty"]:

@@ -82,9 +82,9 @@ def source_shares(source: pa.Table, target: pa.Table, queries: int, k: int) -> n
     score = np.concatenate([side["score"].to_numpy() for side in (target, source)])
     order = np.lexsort((np.concatenate(sides), -score, query))
     rank = np.arange(len(query)) - np.searchsorted(query[order], query[order])
-    kept = order[rank < k]
-    counts = np.bincount(query[kept], minlength=queries)
-    return np.bincount(query[kept], np.concatenate(sides)[kept], minlength=queries) / np.maximum(counts, 1)
+    first = order[rank < k]
+    counts = np.bincount(query[first], minlength=queries)
+    return np.bincount(query[first], np.concatenate(sides)[first], minlength=queries) / np.maximum(counts, 1)
 
 
 def _queries(file: Path, folder: Path, split: str) -> Vectors:
@@ -107,9 +107,9 @@ def _best(
         corpus.require(file, len(ids), "document")
         check_dimensions(queries, corpus, file)
         skip = None if asked is None else self_rows(asked, ids)
-        found = join(list(exact_rankings(stage, queries, corpus, ids, depth, folder.name, skip)))
-        rows = np.repeat(np.arange(queries.rows), found.counts)
-        pieces.append(pa.table({"query": rows, "document": ids.take(pa.array(found.rows)), "score": found.scores}))
+        ranking = join(list(exact_rankings(stage, queries, corpus, ids, depth, folder.name, skip)))
+        rows = np.repeat(np.arange(queries.rows), ranking.counts)
+        pieces.append(pa.table({"query": rows, "document": ids.take(pa.array(ranking.rows)), "score": ranking.scores}))
     return first_entries(pa.concat_tables(pieces), depth)
 
 

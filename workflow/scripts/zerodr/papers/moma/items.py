@@ -35,9 +35,27 @@ class LatencyItem(TargetItem, TextItem):
     """A method with memories."""
 
 
+class MemoriesItem(TextItem):
+    """Sizes of memories and lengths of their documents."""
+
+    methods: tuple[str, ...] = Field(min_length=1)
+    """Methods with memories."""
+    members: dict[str, tuple[str, ...]] = {}
+    """A memory of the paper's table -> ours that it is made up of. None: one of the same name."""
+
+
+class HoursItem(TextItem):
+    """Hours that training took: of each episode's components, and of the vectors that they are trained with."""
+
+    method: str
+    """A method with memories."""
+
+
 ITEMS: dict[str, type[Item]] = {
     "shares": SharesItem,
     "components": ComponentsItem,
     "cases": CasesItem,
     "latency": LatencyItem,
+    "memories": MemoriesItem,
+    "hours": HoursItem,
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import product
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,8 @@ from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import Stage
 from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
-from zerodr.papers.moma.items import CasesItem, ComponentsItem, LatencyItem, SharesItem
+from zerodr.papers.moma.items import CasesItem, ComponentsItem, SharesItem
+from zerodr.papers.moma.report_costs import hours, latency, memories
 from zerodr.reporting.cells import Key
 from zerodr.reporting.item_inputs import ItemParams, ItemTable, Report, printed
 from zerodr.reporting.panels import legend, panels, style
@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 
 MRR, RELEVANT = "dev.recip_rank_cut_10", "queries_with_relevant_document"
 SHOWN = 160  # characters of a text in the printed table; the tsv has all
-PRINTED_TIMES = {
-    "BM25 Retrieval Per Query": ("bm25",),
-    "MoMA Inference: Query Encoding": ("augmenter_query", "query"),
-    "MoMA Inference: ANN Retrieval (batched q)": ("memory_search", "search"),
-    "MoMA Inference: Dense Retrieval Total": ("augmenter_query", "memory_search", "query", "search"),
-    "MoMA Inference: Encoding Per Doc": ("document",),
-}
-"""Row of the paper's table 3 -> components here."""
 MAIN, AUGMENTER = "main model", "augmenter"
 
 
@@ -71,7 +63,11 @@ def shares(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         for row in rows
         if row["training"]
     }
-    return ItemTable(pd.DataFrame(rows), notes, printed(labelled, settings, columns), measured)
+    mesh: dict[Key, float] = {}
+    for row in (row for row in rows if row["training"] and "mesh" in row["memory"]):
+        key = (f"{item.method}, episode {row['episode']}", row["queries"], "augmenting_documents_from_mesh")
+        mesh[key] = mesh.get(key, 0.0) + float(row["document_share"])
+    return ItemTable(pd.DataFrame(rows), notes, printed(labelled, settings, columns), measured | mesh)
 
 
 def cases(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -102,33 +98,6 @@ def cases(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         "sum over layers, heads and tokens, no share"
     ]
     return ItemTable(frame, notes, printed(short, settings, columns))
-
-
-def latency(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
-    """Milliseconds of a query and of a document by component (MoMA table 3)."""
-    assert isinstance(item, LatencyItem)
-    facts = [json.loads(path.read_text(encoding="utf-8")) for path in stage.paths("latency")]
-    rows = [
-        {"collection": name, "component": key, "milliseconds": value}
-        for name, fact in zip(settings.collections, facts, strict=True)
-        for key, value in fact["milliseconds"].items()
-    ]
-    measured: dict[Key, float | str] = {}
-    for row, components_of in PRINTED_TIMES.items():
-        values = [sum(fact["milliseconds"][name] for name in components_of) for fact in facts]
-        measured[row, "", "milliseconds"] = sum(values) / len(values)
-    machines = dict.fromkeys(
-        f"{fact['device']}, threads: {fact['threads']}, queries: {fact['queries']}" for fact in facts
-    )
-    notes = [
-        f"medians on {'; '.join(machines)}. A query alone, searches of all queries in one batch and exact; a document "
-        "in a batch. A query pays the augmenter's encoding and the search of the memories, too; the paper's 55 + 9 ms "
-        "count one search. BM25: Lucene, one query at a time",
-        "ours next to the published: means over the collections, and of another machine",
-    ]
-    named = ({**row, "component": str(row["component"]).replace("_", " ")} for row in rows)
-    columns = {"": "{collection}", "component": "{component}", "milliseconds": "{milliseconds:.3f}"}
-    return ItemTable(pd.DataFrame(rows), notes, printed(named, settings, columns), measured)
 
 
 def components(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -217,6 +186,13 @@ def _metric(path: Path, name: str) -> float:
 
 
 REPORT = Report(
-    {"shares": shares, "components": components, "cases": cases, "latency": latency},
+    {
+        "shares": shares,
+        "components": components,
+        "cases": cases,
+        "latency": latency,
+        "memories": memories,
+        "hours": hours,
+    },
     {"shares": draw_shares, "components": draw_components},
 )

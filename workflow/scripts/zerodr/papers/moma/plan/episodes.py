@@ -7,7 +7,7 @@ from zerodr.config.methods import LexicalSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 from zerodr.errors import ConfigError
 from zerodr.papers.moma.checks import plugged_in
-from zerodr.papers.moma.items import CasesItem, ComponentsItem, LatencyItem, SharesItem
+from zerodr.papers.moma.items import CasesItem, ComponentsItem, SharesItem
 from zerodr.papers.moma.plan.memories import (
     LEARNING,
     SEARCH,
@@ -56,7 +56,7 @@ RULES |= {
 }
 
 
-def _training_queries(plan: Plan, link: Link) -> tuple[str, str, str]:
+def learning_queries(plan: Plan, link: Link) -> tuple[str, str, str]:
     """Use, source and split of the queries that an episode learns from."""
     return LEARNING, plan.chains.source_of(link.method), plan.chains.trained(link.method).source_split
 
@@ -65,7 +65,7 @@ def _training_queries(plan: Plan, link: Link) -> tuple[str, str, str]:
 @inputs("train_main")
 def _main_inputs(plan: Plan, wc: Any) -> Files:
     link = plan.link(wc)
-    queries = _training_queries(plan, link)
+    queries = learning_queries(plan, link)
     return {
         "model": plan.chains.model(plan.chains.parent(link)),
         "mined": paths.mined(*plan.chains.mined(link).path_keys),
@@ -76,7 +76,7 @@ def _main_inputs(plan: Plan, wc: Any) -> Files:
 @params("train_main")
 def _main_params(plan: Plan, wc: Any) -> Params:
     link = link_of(wc)
-    memories = augmentation(plan, link, *_training_queries(plan, link)).memories
+    memories = augmentation(plan, link, *learning_queries(plan, link)).memories
     return finetune_params(plan, wc) | {"joins": title_joins(plan, link, memories)}
 
 
@@ -112,7 +112,7 @@ def _attention_params(plan: Plan, wc: Any) -> Params:
 @inputs("mine_memories")
 def _learned_inputs(plan: Plan, wc: Any) -> Files:
     link = link_of(wc)
-    queries = _training_queries(plan, link)
+    queries = learning_queries(plan, link)
     attention, source = paths.attention(*link.path_keys, *queries), paths.collection(queries[1])
     return {"attention": attention, "source": source} | augmentation_files(plan, link, *queries)
 
@@ -120,7 +120,7 @@ def _learned_inputs(plan: Plan, wc: Any) -> Files:
 @params("mine_memories")
 def _learned_params(plan: Plan, wc: Any) -> Params:
     link = link_of(wc)
-    augmenter, queries = episode(plan, link).augmenter, _training_queries(plan, link)
+    augmenter, queries = episode(plan, link).augmenter, learning_queries(plan, link)
     memories = dict.fromkeys([*augmentation(plan, link, *queries).memories, queries[1]])
     chosen = augmenter.model_dump(mode="json", include={"selected", "depth", "count", "exclude_unselected"})
     return chosen | {
@@ -300,7 +300,7 @@ add_targets(
 
 
 # ---- items -----------------------------------------------------------------------------------------------------
-def _episodes(plan: Plan, method: str) -> list[str]:
+def stages_of(plan: Plan, method: str) -> list[str]:
     """Stages with memories in a method's line.
 
     Raises:
@@ -329,7 +329,7 @@ def _shares(plan: Plan, links: list[Link], use: str, splits: dict[str, str], fil
 @reads(SharesItem)
 def _shares_item(plan: Plan, item: SharesItem, targets: list[str]) -> Reads:
     """A variant that only ranks otherwise shares the training."""
-    stages = _episodes(plan, item.method)
+    stages = stages_of(plan, item.method)
     links = [Link(item.method, stage) for stage in stages]
     source = {plan.source: plan.chains.trained(item.method).source_split}
     evaluated = {name: plan.collection(name).evaluation_split for name in targets}
@@ -342,7 +342,7 @@ def _shares_item(plan: Plan, item: SharesItem, targets: list[str]) -> Reads:
 
 @reads(CasesItem)
 def _cases_item(plan: Plan, item: CasesItem, targets: list[str]) -> Reads:
-    link = Link(item.method, _episodes(plan, item.method)[-1])
+    link = Link(item.method, stages_of(plan, item.method)[-1])
     source = {plan.source: plan.chains.trained(item.method).source_split}
     evaluated = {name: plan.collection(name).evaluation_split for name in targets}
     files = {
@@ -352,17 +352,9 @@ def _cases_item(plan: Plan, item: CasesItem, targets: list[str]) -> Reads:
     return Reads(named=[item.method], files=files)
 
 
-@reads(LatencyItem)
-def _latency_item(plan: Plan, item: LatencyItem, targets: list[str]) -> Reads:
-    link = plan.chains.link(f"{item.method}@{_episodes(plan, item.method)[-1]}")
-    splits = {name: plan.collection(name).evaluation_split for name in targets}
-    latencies = [paths.latency(*link.path_keys, name, split) for name, split in splits.items()]
-    return Reads(named=[item.method], files={"latency": latencies})
-
-
 @reads(ComponentsItem)
 def _components_item(plan: Plan, item: ComponentsItem, targets: list[str]) -> Reads:
-    stages = {name: _episodes(plan, name) for name in item.methods}
+    stages = {name: stages_of(plan, name) for name in item.methods}
     links = [plan.chains.link(f"{name}@{stage}") for name, names in stages.items() for stage in names]
     learned = [link for link in links if episode(plan, link).augmenter.mode == "learned"]
     files = {
