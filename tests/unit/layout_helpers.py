@@ -142,6 +142,7 @@ EQUAL: dict[str, Change] = {
     "last": pooled("lasttoken"),
     "a missing folder of Normalize": both(pooled("cls_token", "Normalize"), gone("2_Normalize")),
     "a dense layer": projected,
+    "a dense layer with GELU": lambda folder: projected(folder, "torch.nn.modules.activation.GELU"),
     "classes of version 6": classes(NEW, DOTTED),
     "classes of version 6, short": classes(
         "sentence_transformers.base.modules.Transformer", "sentence_transformers.sentence_transformer.modules.Pooling"

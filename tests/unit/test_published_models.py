@@ -132,6 +132,22 @@ def test_other_kinds_are_refused_with_the_sentence_of_the_page(name: str, home: 
     assert said in str(error.value)
 
 
+def test_weights_of_a_refused_model_of_the_hub_are_not_downloaded(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[tuple[str, ...]]()
+
+    def download(name: str, allow_patterns: list[str], **_: Any) -> str:
+        asked.append(tuple(allow_patterns))
+        return str(home / "hub" / name)
+
+    name = "jinaai/jina-embeddings-v3"
+    published(name, home / "hub")
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    monkeypatch.setattr(Path, "is_dir", lambda path: False)
+    with pytest.raises(ModelError, match=r"names the class custom_st.Transformer"):
+        read_start(name, True)
+    assert asked == [("*.json",)]
+
+
 @pytest.mark.parametrize("table", [table_of_models, table_of_methods])
 def test_the_page_holds_what_these_tests_try(table: Callable[[], list[str]], root: Path) -> None:
     assert "\n".join(table()) in (root / "docs/models.md").read_text(encoding="utf-8")

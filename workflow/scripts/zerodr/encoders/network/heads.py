@@ -14,7 +14,7 @@ from zerodr.encoders.folder.contract import read_json, write_model_json
 from zerodr.errors import ModelError
 
 Pooling = Literal["mean", "cls", "max", "last", "decoder_first"]
-ACTIVATIONS: dict[str, type[nn.Module]] = {"Identity": nn.Identity, "Tanh": nn.Tanh}
+ACTIVATIONS = {kind.__name__: kind for kind in (nn.Identity, nn.Tanh, nn.ReLU, nn.GELU, nn.SiLU, nn.Sigmoid)}
 WEIGHTS = "model.safetensors"
 SENTENCE = "sentence_embedding"
 ANCE_HEAD = ("2_Dense", "3_LayerNorm")

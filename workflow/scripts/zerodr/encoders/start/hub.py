@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from zerodr.encoders.folder import checkpoint
+from zerodr.encoders.folder.foreign import ModelFolder, check_adapter, check_kind
 from zerodr.errors import ModelError
 
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # huggingface_hub's client writes a line a request
@@ -60,8 +61,27 @@ def cached_commit(name: str) -> str:
     return Path(path).parent.name  # snapshots/<commit>/config.json
 
 
-def fetch_model(name: str, revision: str | None, offline: bool) -> tuple[Path, str]:
+def check_hub_model(name: str, revision: str | None, offline: bool) -> None:
+    """Refuse another kind of model than a bi-encoder by its json files, before its weights are downloaded.
+
+    Raises:
+        ModelError: says what it is.
+    """
+    folder, _ = fetch_model(name, revision, offline, ("*.json",))
+    check_adapter(folder)
+    check_kind(ModelFolder(folder))
+
+
+def fetch_model(
+    name: str, revision: str | None, offline: bool, patterns: Sequence[str] = checkpoint.PATTERNS
+) -> tuple[Path, str]:
     """Download a model's files, or find them in the hub cache; return their folder and commit.
+
+    Args:
+        name: organisation/name.
+        revision: commit, or None for the newest.
+        offline: never ask the hub.
+        patterns: of the files.
 
     Raises:
         ModelError: no such model or revision, or the hub can't be asked.
@@ -69,7 +89,7 @@ def fetch_model(name: str, revision: str | None, offline: bool) -> tuple[Path, s
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HTTPError, LocalEntryNotFoundError
 
-    options: dict[str, Any] = {"allow_patterns": list(checkpoint.PATTERNS), "local_files_only": offline}
+    options: dict[str, Any] = {"allow_patterns": list(patterns), "local_files_only": offline}
     try:
         folder = Path(snapshot_download(name, revision=revision, ignore_patterns=EXCEPT, **options))
     except (LocalEntryNotFoundError, HTTPError) as error:

@@ -18,6 +18,7 @@ from zerodr.encoders.folder.contract import SIDES, EncoderContract
 from zerodr.encoders.folder.statements import length_limit
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.tokenizing import load_tokenizer
+from zerodr.encoders.start.hub import check_hub_model
 from zerodr.encoders.start.importing import copy_model, resolve
 from zerodr.encoders.start.reading import OVERRIDES, ImportSettings, missing_prompts, read_source
 from zerodr.errors import ModelError
@@ -39,6 +40,8 @@ def read_start(model: str, offline: bool, recipes: Collection[str] = ()) -> Othe
     Raises:
         ModelError: it is none, or one that the recipes can't train. Weights are loaded of a model that is taken alone.
     """
+    if not Path(model).is_dir() and model.count("/") == 1:
+        check_hub_model(model, None, offline)
     source, revision = resolve(model, None, offline)
     unchanged: dict[str, Any] = dict.fromkeys(("revision", *OVERRIDES))
     settings, where = ImportSettings(model=model, **unchanged), f"--start {model}"
