@@ -174,6 +174,9 @@ def test_heads_behind_the_pooling_are_kept_where_they_are_asked_for(source: Path
     with pytest.raises(ModelError, match=r"has a head \(2_Dense\) that head: none would lose: set head: kept"):
         from_checkpoint(settings, source, None, 0)
     model, _ = from_checkpoint(settings.model_copy(update={"head": "kept"}), source, None, 0)
+    model.save(source.parent / "two")
+    with pytest.raises(ModelError, match="two: has two towers, and recipes start from one network"):
+        read_start(str(source.parent / "two"), True)
     heads = [model.tower(side).projections[0].linear.weight for side in SIDES]
     assert heads[0] is not heads[1] and torch.equal(*heads), "each tower has its own"
 

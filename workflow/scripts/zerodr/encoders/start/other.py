@@ -14,7 +14,7 @@ import numpy as np
 from zerodr.config.counterparts import OtherStart
 from zerodr.config.starts import PACKAGE
 from zerodr.encoders.folder.checkpoint import count_weights
-from zerodr.encoders.folder.contract import SIDES, EncoderContract
+from zerodr.encoders.folder.contract import CONTRACT, SIDES, EncoderContract, read_contract
 from zerodr.encoders.folder.statements import length_limit
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.tokenizing import load_tokenizer
@@ -45,9 +45,9 @@ def read_start(model: str, offline: bool, recipes: Collection[str] = ()) -> Othe
     source, revision = resolve(model, None, offline)
     unchanged: dict[str, Any] = dict.fromkeys(("revision", *OVERRIDES))
     settings, where = ImportSettings(model=model, **unchanged), f"--start {model}"
-    files, contract, _, _ = read_source(source, settings, revision)
-    if contract.towers == "separate":
+    if (source / CONTRACT).exists() and read_contract(source).towers == "separate":
         raise ModelError(where, "has two towers, and recipes start from one network", "choose another model")
+    files, contract, _, _ = read_source(source, settings, revision)
     prefix = len(load_tokenizer(source)(contract.query_prefix, add_special_tokens=False)["input_ids"])
     if prefix > contract.max_tokens // 2:
         problem = f"wants a prefix of {prefix} tokens for queries and reads {contract.max_tokens}"
