@@ -22,7 +22,7 @@ from zerodr.errors import CollectionError
 from zerodr.evaluation.adaptation import ALL, Answer, Comparison, QueryKind, agreement, decide, sentences
 from zerodr.evaluation.advice import advice
 from zerodr.evaluation.grades import id_cell, id_of_cell, offer, read_grades, read_rows
-from zerodr.evaluation.judge_adaptation import pairs_to_judge, write_pairs
+from zerodr.evaluation.judge_adaptation import asked_for, gradable, pairs_to_judge, write_pairs
 
 NAMES = {"words": False, "start": False, "new": True}
 DRAW = np.random.default_rng(5)
@@ -203,7 +203,7 @@ def test_ids_that_a_spreadsheet_changed_are_refused_with_their_line(tmp_path, no
 def test_the_written_pairs_come_back_whatever_their_ids(tmp_path, notes):
     pairs = pd.DataFrame({"query": "007", "document": ["0002", "b  c", "50%", "1-2"], "ranks": ""})
     path = tmp_path / "to_judge.tsv"
-    write_pairs(path, pairs, notes)
+    write_pairs(path, pairs, asked_for(pairs, notes, None), notes)
     path.write_text(path.read_text().replace("\n\t", "\n1\t"))
     graded = read_grades(path, [notes])
     assert graded["document"].tolist() == pairs["document"].tolist() and set(graded["query"]) == {"007"}
@@ -264,7 +264,9 @@ def judged(tmp_path, monkeypatch):
     manifest = make_collection(Path("results/collections/notes.proxy"), DOCUMENTS, items)
     lines = [f"{key}\t{key.partition('-')[2]}\t1\n" for key, _ in items]
     (manifest.parent / "qrels.known-items.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    whole = [(key, title, f"Before it. query {key[1:]} {text}") for key, title, text in DOCUMENTS]
     files: dict[str, list[str]] = {"per_query": [], "runs": [], "collections": [str(manifest)]}
+    files["whole"] = [str(make_collection(Path("results/collections/notes"), whole))]
     for name, place in {"words": 5, "start": 2, "new": 2}.items():
         ranked = {}
         for number, (key, _) in enumerate(items):
@@ -304,13 +306,31 @@ def test_the_stage_decides_and_asks(judged):
     )
     asked = (folder / "to_judge.tsv").read_text().splitlines()
     assert asked[0].split("\t")[0] == "grade" and asked[1].startswith("\tquery:titles-d3\t")
+    cells = [line.split("\t") for line in asked]
+    read = {row[1]: row[3] for row in cells[1:]}
+    assert read["query:titles-d3"] == "query 3"
+    assert read["query:sentences-d2"] == (
+        'more about: "Before it. query 2 text number 2 & <more>" (said in Title 2, d2)'
+    )
+    assert {row[2].removeprefix("document:"): row[4] for row in cells[1:]}.items() <= {
+        key: f"Title {key[1:]}. Before it. query {key[1:]} text number {key[1:]} & <more>" for key, *_ in DOCUMENTS
+    }.items()
     examples = json.loads((folder / "examples.json").read_text())
+    assert all("Before it." in one["document"] for one in examples["queries"]), "unshortened"
     assert (examples["left"], examples["right"]) == ("start", "words"), "what to use against what it replaces"
     assert {(one["left"]["rank"], one["right"]["rank"]) for one in examples["queries"]} == {(3, 6)}
     assert answer["first"] == {"words": 0, "start": 0, "new": pytest.approx(1 / 12)}
     assert answer["advice"] == (
         "Use Start: of 100 searches, 0 have the right document first, as many as with Words alone."
     )
+
+
+def test_titles_are_asked_first_where_there_are_enough():
+    runs = {"a": run_of(**{f"titles-{n}": "x y" for n in range(30)}, **{"sentences-1": "x y"})}
+    assert set(gradable(runs, True)["a"]["query"]) == {f"titles-{n}" for n in range(30)}
+    assert gradable(runs, False) is runs
+    few = {"a": run_of(**{"titles-1": "x y", "sentences-1": "x y"})}
+    assert gradable(few, True) is few
 
 
 def test_too_few_queries_are_no_count_of_searches(judged):

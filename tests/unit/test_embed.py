@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.errors import ConfigError, NonFiniteEmbedding
-from zerodr.retrieval import embed
+from zerodr.retrieval import embed, known
 from zerodr.retrieval.embed import document_texts
 from zerodr.retrieval.store import EmbeddingStore
 
@@ -172,7 +172,7 @@ RUNNER = """
 import functools, json, sys
 from zerodr.artifacts.adapter import configure_logging
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.retrieval import embed
+from zerodr.retrieval import embed, known
 configure_logging("test")
 embed.EmbedTask = functools.partial(embed.EmbedTask, window={window}, save_every_s=0.0)
 run_spec(StageSpec(**json.loads(sys.argv[1])))
@@ -269,3 +269,35 @@ def test_published_file_is_an_ordinary_npy(tmp_path: Path) -> None:
     matrix = np.load(tmp_path / "out.npy", mmap_mode="r")
     assert matrix.tolist() == [[1, 2], [3, 4], [5, 5]] and matrix.dtype == np.dtype("<f4")
     assert (tmp_path / "out.npy").stat().st_size == matrix.offset + 3 * 2 * 4
+
+
+def test_texts_that_were_embedded_before_are_not_embedded_again(bench):
+    documents = [(f"d{number}", "", sentence(number)) for number in range(40)]
+    collection("one", documents)
+    collection("two", [*documents[5:], ("new", "", "a new text of some words"), ("d3", "", "another text")])
+    spec, again = (embed_spec(name, reuse=True) for name in ("one", "two"))
+    first = made(spec)
+    assert notes(spec)["reused"] == 0
+    second = made(again)
+    assert notes(again)["reused"] == 35
+    np.testing.assert_array_equal(second[:35], first[5:])
+    alone = embed_spec("two")
+    fresh = made(alone)
+    assert "reused" not in notes(alone)
+    np.testing.assert_allclose(second, fresh, atol=1e-6)
+    homes = list(Path("results/.state/vectors").glob("*/*"))
+    assert len(homes) == 2
+    for home in homes:
+        (home / "vectors.npy").unlink()  # a hard link to the job's result
+    collection("three", documents)
+    last = embed_spec("three", reuse=True)
+    np.testing.assert_array_equal(made(last), first)
+    assert notes(last)["reused"] == 0
+
+
+def test_few_segments_stay(bench, monkeypatch):
+    monkeypatch.setattr(known, "SEGMENTS", 2)
+    for number in range(4):
+        collection(f"c{number}", [("d", "", sentence(number + 3))])
+        made(embed_spec(f"c{number}", reuse=True))
+    assert [path.name[:8] for path in sorted(Path("results/.state/vectors").glob("*/*"))] == ["00000002", "00000003"]

@@ -30,10 +30,13 @@ from typer.testing import CliRunner
 
 from zerodr import Retriever
 from zerodr.artifacts.trec import read_run
+from zerodr.config.load import load_bench
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, ModelError
 from zerodr.lookup.exporting import export as run_export
 from zerodr.lookup.terminal import index_of_folder
+from zerodr.operations.changed import announced, checked, concluded, read_earlier
 from zerodr.operations.lookup_commands import app
+from zerodr.plan import Plan
 
 CANDIDATES = [LEXICAL, DENSE, FUSED, "zero", "hybrid+zero"]
 TWINS = {key: ("", "Oil for the engine of a car, twice.") for key in ("oil-b", "oil-a", "oil-c")}
@@ -210,6 +213,27 @@ def test_a_changed_folder_is_said(root, monkeypatch, caplog):
         assert "notes/corpus.jsonl changed since the index was made" in caplog.text
     finally:
         corpus.write_text(before)
+
+
+def test_a_changed_folder_is_checked_and_what_lost_is_not_trained_again(root, monkeypatch):
+    monkeypatch.chdir(root)
+    assert read_earlier("notes") is None and read_earlier("other") is None
+    corpus = Path("notes/corpus.jsonl")
+    before = corpus.read_text()
+    try:
+        corpus.write_text(before + json.dumps({"_id": "z", "text": "new"}) + "\n")
+        earlier = read_earlier("notes")
+    finally:
+        corpus.write_text(before)
+    assert earlier == ("hybrid+zero", ["notes/corpus.jsonl"])
+    plan = Plan(load_bench(ROOT, {"byo": "notes"}))
+    every = [LEXICAL, DENSE, FUSED, "zero", "adapt-query", "hybrid+adapt-query", "adapt"]
+    assert checked(plan, every, "zero") == every[:4]
+    assert checked(plan, every, "hybrid+adapt-query") == every[:6]
+    assert announced(earlier, ["adapt"])[1].endswith("hybrid+zero, which was chosen; not trained again: adapt")
+    lines = concluded("notes", "zero")
+    assert lines[0].endswith("hybrid+zero, where it was zero")
+    assert lines[1] == f"vectors     {len(NOTES)} of {len(NOTES)} texts embedded; the others had theirs"
 
 
 # ---- other programs --------------------------------------------------------------------------------------------

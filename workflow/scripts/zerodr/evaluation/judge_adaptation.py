@@ -24,9 +24,14 @@ from zerodr.evaluation.grades import COLUMNS, id_cell, read_grades
 from zerodr.evaluation.judged import judge
 from zerodr.evaluation.metrics import measure
 from zerodr.evaluation.numbers import tsv
+from zerodr.mining.held_out import SENTENCES
 
 METRIC, JUDGED_METRIC, CUT = "ndcg_cut_10", "ndcg_cut_10_judged", 10
-PAIRS, SHOWN_LETTERS, EXAMPLES = 50, 600, 5
+PAIRS, SHOWN_LETTERS, EXAMPLES = 50, 1000, 5
+CLEAR, AROUND = (
+    25,
+    200,
+)  # queries that read as searches, from which on the others are left out; letters around a sentence
 Runs = dict[tuple[str, str], pd.DataFrame]  # by collection and method, the first CUT documents of each query
 
 
@@ -53,7 +58,7 @@ class JudgeSettings(Settings):
 
 
 def judge_adaptation(stage: Stage) -> None:
-    """Read `per_query`, `runs`, `collections`, and optional `asked_runs`, `asked`, `judged`; write folder `answer`.
+    """Read `per_query`, `runs`, `collections`, `whole`, optional `asked_runs`, `asked`, `judged`; write `answer`.
 
     It holds comparison.tsv, answer.json, examples.json and, where nothing is decided, to_judge.tsv.
     """
@@ -83,14 +88,16 @@ def judge_adaptation(stage: Stage) -> None:
     (folder / "comparison.tsv").write_text(tsv(table, digits="%.6f"), encoding="utf-8")
     pair = answer.choice, replaced(answer.choice, settings.methods) or answer.choice
     row = next((row for row in settings.collections if not row.proxy), settings.collections[-1])
-    shown = examples(kinds, pair, {name: runs[row.name, name] for name in pair}, homes[row.name], row)
+    tops = {name: runs[row.name, name] for name in pair}
+    shown = examples(kinds, pair, tops, homes[row.name], stage.path("whole"), row)
     write_json(folder / "examples.json", {"left": pair[0], "right": pair[1], "queries": shown})
     if answer.verdict == "undecided" and answer.compared:
         home, split = (stage.path("asked"), "") if asked else (homes[row.name], row.split)
         known = read_qrels(home, split) if split else None
-        rankings = asked or {name: runs[row.name, name] for name in names}
+        rankings = asked or gradable({name: runs[row.name, name] for name in names}, row.proxy)
         pairs = pairs_to_judge(rankings, [frame for frame in (known, grades) if frame is not None])
-        write_pairs(folder / "to_judge.tsv", pairs, home)
+        searches = asked_for(pairs, home, stage.path("whole") if row.proxy and not asked else None)
+        write_pairs(folder / "to_judge.tsv", pairs, searches, stage.path("whole"))
     labels = {method.name: method.label for method in settings.methods}
     words = sentences(answer, kinds, labels)
     proxies = [replace(kind, decides=True) for kind in kinds if kind.proxy and not kind.decides]
@@ -235,23 +242,77 @@ def _rank(value: float) -> str:
     return f"below {CUT}" if np.isnan(value) else str(int(value))
 
 
-def write_pairs(path: Path, pairs: pd.DataFrame, home: Path) -> None:
-    """Write a table that a person fills in: column `grade` is empty."""
-    queries = split_queries(home, "").set_index("id")["text"]
-    texts = texts_of(home, set(pairs["document"]))
+def gradable(runs: dict[str, pd.DataFrame], proxy: bool) -> dict[str, pd.DataFrame]:
+    """Leave out known items that are sentences, where there are titles and questions enough: these read as searches."""
+    clear = {query for run in runs.values() for query in run["query"] if query.partition("-")[0] != SENTENCES}
+    if not proxy or len(clear) < CLEAR:
+        return runs
+    return {name: run[run["query"].isin(clear)].reset_index(drop=True) for name, run in runs.items()}
+
+
+def asked_for(pairs: pd.DataFrame, home: Path, whole: Path | None) -> dict[str, str]:
+    """Map each query of pairs to what a person reads; a sentence that was held out comes with its surroundings.
+
+    Args:
+        pairs: with a column `query`.
+        home: of the collection with the queries.
+        whole: folder of the unshortened documents, where queries are known items; None: they are not.
+    """
+    texts = split_queries(home, "").set_index("id")["text"]
+    searches = {query: str(texts[query]) for query in dict.fromkeys(pairs["query"])}
+    parts = {query: query.partition("-") for query in searches}
+    sources = {query: key for query, (kind, _, key) in parts.items() if kind == SENTENCES}
+    documents = read_texts(whole, set(sources.values())) if whole is not None else {}
+    for query, key in sources.items():
+        if key in documents:
+            title, text = documents[key]
+            said = around(searches[query], " ".join(text.split()))
+            searches[query] = f'more about: "{said}" (said in {f"{title}, " if title else ""}{key})'
+    return searches
+
+
+def around(sentence: str, text: str) -> str:
+    """Return a sentence with whole words of the text before and behind it.
+
+    >>> around("It rains.", "Look out. It rains. Take a coat.")
+    'Look out. It rains. Take a coat.'
+    """
+    at = text.find(sentence)
+    if at < 0:
+        return sentence
+    first, last = max(0, at - AROUND), min(len(text), at + len(sentence) + AROUND)
+    before, after = text[first:at], text[at + len(sentence) : last]
+    before = f"... {before.partition(' ')[2]}" if first else before
+    after = f"{after.rpartition(' ')[0]} ..." if last < len(text) else after
+    return f"{before}{sentence}{after}"
+
+
+def write_pairs(path: Path, pairs: pd.DataFrame, searches: dict[str, str], whole: Path) -> None:
+    """Write a table that a person fills in: column `grade` is empty.
+
+    Args:
+        searches: what a person reads of each query.
+        whole: folder of the unshortened documents.
+    """
+    texts = texts_of(whole, set(pairs["document"]))
     with open(path, "w", encoding="utf-8") as stream:
         stream.write("\t".join(COLUMNS) + "\n")
         for row in pairs.itertuples():
             ids = id_cell("query", row.query), id_cell("document", row.document)
-            cells = ["", *ids, queries[row.query], texts[row.document], row.ranks]
+            cells = ["", *ids, searches[row.query], texts[row.document], row.ranks]
             stream.write("\t".join(" ".join(str(cell).split()) for cell in cells) + "\n")
 
 
 # ---- examples --------------------------------------------------------------------------------------------------
 def examples(
-    kinds: list[QueryKind], pair: tuple[str, str], runs: dict[str, pd.DataFrame], home: Path, row: JudgedCollection
+    kinds: list[QueryKind],
+    pair: tuple[str, str],
+    runs: dict[str, pd.DataFrame],
+    home: Path,
+    whole: Path,
+    row: JudgedCollection,
 ) -> list[dict]:
-    """Describe the queries on which the first of two methods gained and lost most, with texts."""
+    """Describe the queries on which the first of two methods gained and lost most, with unshortened texts."""
     deciding = [kind for kind in kinds if kind.decides and kind.proxy == row.proxy]
     if pair[0] == pair[1] or not deciding:
         return []
@@ -265,7 +326,7 @@ def examples(
     chosen = [*change[change > 0].index[::-1][:EXAMPLES], *change[change < 0].index[:EXAMPLES]]
     tops = {name: run.drop_duplicates("query").set_index("query")["document"] for name, run in runs.items()}
     wanted = {relevant[key][0] for key in chosen} | {top.get(key, "") for key in chosen for top in tops.values()}
-    texts = texts_of(home, wanted)
+    texts = texts_of(whole, wanted)
     described = []
     for key in chosen:
         right = relevant[key][0]
@@ -282,4 +343,9 @@ def examples(
 def texts_of(home: Path, ids: set[str]) -> dict[str, str]:
     """Read title and start of the text of some documents."""
     whole = {key: f"{title}. {text}" if title else text for key, (title, text) in read_texts(home, ids).items()}
-    return {key: text if len(text) <= SHOWN_LETTERS else text[:SHOWN_LETTERS] + " ..." for key, text in whole.items()}
+    return {key: text if len(text) <= SHOWN_LETTERS else f"{_whole_words(text)} ..." for key, text in whole.items()}
+
+
+def _whole_words(text: str) -> str:
+    """Return the start of a text, up to a blank where there is one."""
+    return text[:SHOWN_LETTERS].rpartition(" ")[0] or text[:SHOWN_LETTERS]

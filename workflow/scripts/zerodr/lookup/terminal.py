@@ -25,7 +25,7 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import STATE, write_json
 from zerodr.collections.access import corpus_size
 from zerodr.config.registry import Collection
-from zerodr.config.user_folders import SHORT, UserFolder, find_files, not_read
+from zerodr.config.user_folders import SHORT, UserFolder, find_files, label_of, not_read
 from zerodr.encoders.folder.contract import CONTRACT
 from zerodr.encoders.folder.retriever import (
     ABOUT,
@@ -98,7 +98,7 @@ def open_retriever(sources: Sources, folder: Path, corpus: str) -> tuple[Desk, s
         if not home.exists():
             raise CollectionError(corpus, "is no folder of documents", "leave --corpus out: the retriever has its own")
         index = index_of_folder(folder, home)
-    elif notice := stale(index):
+    elif notice := stale(index, facts.collection):
         log.warning("%s: %s", facts.collection, notice)
     methods = of_retriever(folder, index).values()
     light = [] if facts.named(LEXICAL) else [Source("bm25", "", LEXICAL, (), {"language": facts.language})]
@@ -108,8 +108,28 @@ def open_retriever(sources: Sources, folder: Path, corpus: str) -> tuple[Desk, s
     return Desk(sources, collection, *methods, *others, alone=name), facts.method
 
 
-def stale(index: Path) -> str:
+def stale(index: Path, name: str) -> str:
     """Say how the files that an index was made of differ from those that are there; empty: they do not.
+
+    Args:
+        index: of the retriever.
+        name: of its collection, which the command to give names where the folder has another name.
+
+    Raises:
+        ArtifactError: there is no index.
+    """
+    changed = changed_files(index)
+    if not changed:
+        return ""
+    folder = read_index(index)["folder"]
+    named = "" if label_of(Path(folder)).lower().replace(" ", "-") == name else f" --name {shlex.quote(name)}"
+    names = f"{', '.join(changed[:NAMED])}{' and others' if len(changed) > NAMED else ''}"
+    command = f"zerodr adapt {shlex.quote(folder)}{named}"
+    return f"{names} changed since the index was made, and hits are of the old documents; give again: {command}"
+
+
+def changed_files(index: Path) -> list[str]:
+    """List the files of a folder that came, went or changed since an index was made of it.
 
     Raises:
         ArtifactError: there is no index.
@@ -117,14 +137,9 @@ def stale(index: Path) -> str:
     about = read_index(index)
     recorded, folder = about["files"], about.get("folder")
     if not folder or not Path(folder).exists():
-        return ""
+        return []
     there = set(find_files(Path(folder)).get("corpus", ()))
-    changed = [path for path in sorted(there | set(recorded)) if _digest(path, there) != recorded.get(path)]
-    if not changed:
-        return ""
-    command = f"zerodr adapt {shlex.quote(folder)}"
-    names = f"{', '.join(changed[:NAMED])}{' and others' if len(changed) > NAMED else ''}"
-    return f"{names} changed since the index was made, and hits are of the old documents; give again: {command}"
+    return [path for path in sorted(there | set(recorded)) if _digest(path, there) != recorded.get(path)]
 
 
 def _digest(path: str, there: set[str]) -> str | None:

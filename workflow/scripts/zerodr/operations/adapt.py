@@ -25,6 +25,7 @@ from zerodr.config.registry import UNKNOWN, WITHOUT_JAVA
 from zerodr.config.starts import PACKAGE
 from zerodr.config.user_folders import ADAPTING, ENDING
 from zerodr.errors import ConfigError, MachineError, nearest
+from zerodr.operations.changed import announced, checked, concluded, read_earlier
 from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estimates_of
 from zerodr.operations.estimate.jobs import Job, planned_jobs
 from zerodr.operations.estimate.networks import known_network
@@ -114,14 +115,19 @@ def adapt(request: AdaptRequest, plan_of: Callable[[Values], Plan], report: Repo
     wish = {key: value for key, value in asdict(request).items() if key != "root"}
     remembered = STATE / "adapt" / f"{object_digest([name, wish])[:16]}.candidates.json"
     before = json.loads(remembered.read_text(encoding="utf-8")) if remembered.exists() else None
+    if (earlier := read_earlier(name)) and before:
+        before = checked(plan, was := before, earlier.choice)
+        notes = announced(earlier, [one for one in was if one not in before])
+    else:
+        notes = announced(earlier, []) if earlier else []
     choice = choose(request, plan, target, values, name, before)
     write_json(remembered, choice.candidates)
     values["candidates"] = choice.candidates
-    for line in announce(plan_of(values), name, choice, request):
+    for line in notes + announce(plan_of(values), name, choice, request):
         report(line)
     status = run(["snakemake", target, "--profile", request.profile], values, report)
     if status == 0:
-        for line in results(name, request.root):
+        for line in results(name, request.root) + (concluded(name, earlier.choice) if earlier else []):
             report(line)
     return status
 

@@ -100,6 +100,7 @@ def _judge_inputs(plan: Plan, wc: Any) -> Files:
         "per_query": [paths.per_query(name, row, protocol) for name, row in cells],
         "runs": [paths.run(name, row, protocol) for name, row in cells],
         "collections": [paths.collection(row.name) for row in rows],
+        "whole": paths.collection(wc.collection),
     }
     if has_unjudged_queries(plan, plan.collection(wc.collection)):
         files["asked_runs"] = [paths.run(name, wc.collection, protocol) for name in candidates(plan)]

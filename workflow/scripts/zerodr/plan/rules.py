@@ -147,7 +147,7 @@ VERSIONS = {
     "training.teaching.teacher:score_pairs": 2,
     "evaluation.compare:compare_runs": 2,
     "evaluation.evaluate:evaluate_run": 2,
-    "evaluation.judge_adaptation:judge_adaptation": 4,
+    "evaluation.judge_adaptation:judge_adaptation": 5,
     "reporting.table:build_table": 4,
     "reporting.figure:plot_table": 2,
     "reporting.items:build_item": 6,

@@ -21,13 +21,15 @@ from zerodr.artifacts.progress import Progress, log_waiting
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import corpus_size, read_corpus, shard_rows, split_queries
 from zerodr.config.base import Settings, validate
-from zerodr.encoders.folder.contract import Side
+from zerodr.encoders.folder.contract import Side, read_contract
 from zerodr.encoders.inference.encoder import Encoder, Tokens, encode_batches, load_encoder
+from zerodr.encoders.inference.graph import content
 from zerodr.encoders.inference.processor import keep_freed_memory
 from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.errors import NonFiniteEmbedding
 from zerodr.retrieval.batching import Ahead, Text, padded_tokens, plan_batches, windows
 from zerodr.retrieval.budget import choose_tokens
+from zerodr.retrieval.known import VECTORS, KnownVectors
 from zerodr.retrieval.store import EmbeddingStore
 
 log = logging.getLogger("zerodr")
@@ -67,6 +69,8 @@ class CorpusSettings(EmbeddingSettings):
     """Number of this shard, from 0."""
     shards: int = Field(ge=1)
     """Number of shards."""
+    reuse: bool = False
+    """Take vectors of equal texts from earlier jobs. Their last bits may be those of another batch."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ class EmbedTask:
         window: number of texts that are read and batched together.
         save_every_s: seconds between saves of progress.
         stored: folder of tokens that other jobs use, too (encoders/inference/token_store.py), or None.
+        known: vectors of earlier jobs, or None.
     """
 
     name: str
@@ -98,6 +103,7 @@ class EmbedTask:
     window: int = WINDOW
     save_every_s: float = SAVE_EVERY_S
     stored: Path | None = None
+    known: KnownVectors | None = None
 
 
 def embed_corpus(stage: Stage, model: Path | None = None) -> None:
@@ -136,20 +142,34 @@ def _embed(
     # The tokenizer's thread pool reads this once, when it starts: it is set before a model is loaded.
     os.environ.setdefault("RAYON_NUM_THREADS", str(stage.threads))  # threads of the tokenizer
     tuned = keep_freed_memory()
-    encoder = load_encoder(model or stage.path("model"), settings.precision, side=side)
+    folder = model or stage.path("model")
+    encoder = load_encoder(folder, settings.precision, side=side)
     stage.note(backend=encoder.backend, device=encoder.device, precision=encoder.precision, malloc_tuned=tuned)
     tokens, prefix = _length(stage, encoder, settings, side), encoder.contract.prefix(side)
     batch_tokens, facts = choose_tokens(encoder, tokens, settings.batch_tokens, stage.state)
     stage.note(**{"batch_tokens": facts} if facts else {})
-    task = EmbedTask(name, side, rows, texts, prefix, tokens, batch_tokens, stage.threads, stored=TOKENS)
+    known = None
+    if isinstance(settings, CorpusSettings) and settings.reuse:
+        known = known_vectors(folder, encoder)
+    task = EmbedTask(name, side, rows, texts, prefix, tokens, batch_tokens, stage.threads, stored=TOKENS, known=known)
     key: dict[str, Any] = {"backend": encoder.backend, "device": encoder.device, "torch": version("torch")}
     key |= {"window": task.window, "batch_tokens": task.batch_tokens}
+    key |= {"known": known.segments} if known else {}
     store = EmbeddingStore(stage.state, rows, encoder.dimension, key)
     resumed, started = store.finished, time.monotonic()
     encoded, waited = embed(encoder, task, store)
     store.publish(stage.output("embeddings"))
+    if known and not resumed:
+        known.keep(store.path)
     stage.note(texts=rows, resumed_at=resumed, waited_for_data=round(waited, 4), **store.totals)
     stage.metric("texts_per_second", encoded / max(time.monotonic() - started, 1e-9))
+
+
+def known_vectors(folder: Path, encoder: Encoder) -> KnownVectors:
+    """Open the vectors that a model computed before."""
+    part = folder if encoder.contract == read_contract(folder) else folder / "document"
+    facts = {"model": content(part, encoder.contract), "backend": encoder.backend, "device": encoder.device}
+    return KnownVectors(VECTORS, facts | {"precision": encoder.precision})
 
 
 def _length(stage: Stage, encoder: Encoder, settings: EmbeddingSettings, side: Side) -> int:
@@ -191,7 +211,8 @@ def embed(encoder: Encoder, task: EmbedTask, store: EmbeddingStore) -> tuple[int
     started = time.monotonic()
     for window, tokens in ahead:
         with store.window(len(window)) as vectors:
-            _fill(encoder, tokens, vectors, store, progress, task)
+            rows = None if task.known is None else task.known.find(tokens, vectors)
+            _fill(encoder, tokens, vectors, store, progress, task, rows)
             _check_finite(vectors, window, tokens, task)
         store.save(store.finished + len(window), 0)
     progress.finish()
@@ -210,22 +231,31 @@ def _fill(
     store: EmbeddingStore,
     progress: TokenProgress,
     task: EmbedTask,
+    rows: np.ndarray | None = None,
 ) -> None:
-    """Encode the window's remaining batches, then count its tokens."""
+    """Encode the window's remaining batches, then count its tokens.
+
+    Args:
+        rows: those without a vector; None: all.
+    """
     # Batches are planned again on resume, from lengths and settings alone, so `done` still counts the same ones.
     saved, done, lengths = time.monotonic(), store.batches, tokens.lengths
     batches = plan_batches(lengths, task.batch_tokens)
+    if rows is not None:
+        batches = [rows[batch] for batch in plan_batches(lengths[rows], task.batch_tokens)]
+        progress.skip(len(lengths) - len(rows))
     progress.skip(sum(len(rows) for rows in batches[:done]))
-    for rows, encoded in encode_batches(encoder, tokens, batches[done:], task.threads):
-        vectors[rows] = encoded
+    for batch, encoded in encode_batches(encoder, tokens, batches[done:], task.threads):
+        vectors[batch] = encoded
         done += 1
-        progress.tokens += int(lengths[rows].sum())
+        progress.tokens += int(lengths[batch].sum())
         if time.monotonic() - saved >= task.save_every_s:
             vectors.flush()
             store.save(store.finished, done)
             saved = time.monotonic()
-        progress.add(len(rows))
+        progress.add(len(batch))
     counts = {"tokens": int(lengths.sum()), "padded_tokens": padded_tokens(lengths, batches)}
+    counts |= {} if rows is None else {"reused": len(lengths) - len(rows)}
     counts["texts_at_length_limit"] = int((lengths >= task.tokens).sum())
     store.totals |= {name: store.totals.get(name, 0) + count for name, count in counts.items()}
 
