@@ -307,11 +307,8 @@ def test_the_stage_decides_and_asks(judged):
     asked = (folder / "to_judge.tsv").read_text().splitlines()
     assert asked[0].split("\t")[0] == "grade" and asked[1].startswith("\tquery:titles-d3\t")
     cells = [line.split("\t") for line in asked]
-    read = {row[1]: row[3] for row in cells[1:]}
-    assert read["query:titles-d3"] == "query 3"
-    assert read["query:sentences-d2"] == (
-        'more about: "Before it. query 2 text number 2 & <more>" (said in Title 2, d2)'
-    )
+    said = 'more about: "Before it. query 2 text number 2 & <more>" (said in Title 2, d2)'
+    assert {("query:titles-d3", "query 3"), ("query:sentences-d2", said)} <= {(row[1], row[3]) for row in cells}
     assert {row[2].removeprefix("document:"): row[4] for row in cells[1:]}.items() <= {
         key: f"Title {key[1:]}. Before it. query {key[1:]} text number {key[1:]} & <more>" for key, *_ in DOCUMENTS
     }.items()
@@ -329,8 +326,6 @@ def test_titles_are_asked_first_where_there_are_enough():
     runs = {"a": run_of(**{f"titles-{n}": "x y" for n in range(30)}, **{"sentences-1": "x y"})}
     assert set(gradable(runs, True)["a"]["query"]) == {f"titles-{n}" for n in range(30)}
     assert gradable(runs, False) is runs
-    few = {"a": run_of(**{"titles-1": "x y", "sentences-1": "x y"})}
-    assert gradable(few, True) is few
 
 
 def test_too_few_queries_are_no_count_of_searches(judged):

@@ -260,14 +260,14 @@ def asked_for(pairs: pd.DataFrame, home: Path, whole: Path | None) -> dict[str, 
     """
     texts = split_queries(home, "").set_index("id")["text"]
     searches = {query: str(texts[query]) for query in dict.fromkeys(pairs["query"])}
-    parts = {query: query.partition("-") for query in searches}
-    sources = {query: key for query, (kind, _, key) in parts.items() if kind == SENTENCES}
+    split_up = {query: query.partition("-") for query in searches}
+    sources = {query: key for query, (kind, _, key) in split_up.items() if kind == SENTENCES}
     documents = read_texts(whole, set(sources.values())) if whole is not None else {}
     for query, key in sources.items():
         if key in documents:
             title, text = documents[key]
-            said = around(searches[query], " ".join(text.split()))
-            searches[query] = f'more about: "{said}" (said in {f"{title}, " if title else ""}{key})'
+            passage = around(searches[query], " ".join(text.split()))
+            searches[query] = f'more about: "{passage}" (said in {f"{title}, " if title else ""}{key})'
     return searches
 
 

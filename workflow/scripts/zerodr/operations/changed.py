@@ -52,8 +52,8 @@ def concluded(name: str, before: str) -> list[str]:
     """Say after a run whether the choice held, and how many vectors were there."""
     answer = json.loads((Path(paths.adapted_answer(name)).parent / "answer.json").read_text(encoding="utf-8"))
     now, exported = answer["choice"], read_record(paths.adapted_model(name))
-    held = f"{now}, as before" if now == before else f"{now}, where it was {before}"
-    lines = [f"choice      checked on the changed documents: {held}"]
+    outcome = f"{now}, as before" if now == before else f"{now}, where it was {before}"
+    lines = [f"choice      checked on the changed documents: {outcome}"]
     vectors = [entry["path"] for entry in (exported["inputs"] if exported else []) if entry["name"] == "vectors"]
     notes = [record["notes"] for path in sorted({*vectors}) if (record := read_record(path))]
     texts, reused = (sum(note.get(key, 0) for note in notes) for key in ("texts", "reused"))

@@ -75,8 +75,8 @@ def embedding(plan: Plan, model: str, collection: str, protocol: str) -> Params:
 
 @params("embed_corpus")
 def _corpus_params(plan: Plan, wc: Any) -> Params:
-    own = {"reuse": True} if plan.collection(wc.collection).kind in ("own", "proxy") else {}
-    return embedding(plan, wc.model, wc.collection, wc.protocol) | shard_numbers(wc.shard) | own
+    reuse = {"reuse": True} if plan.collection(wc.collection).kind in ("own", "proxy") else {}
+    return embedding(plan, wc.model, wc.collection, wc.protocol) | shard_numbers(wc.shard) | reuse
 
 
 @params("embed_queries")

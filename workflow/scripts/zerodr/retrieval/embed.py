@@ -167,8 +167,8 @@ def _embed(
 
 def known_vectors(folder: Path, encoder: Encoder) -> KnownVectors:
     """Open the vectors that a model computed before."""
-    part = folder if encoder.contract == read_contract(folder) else folder / "document"
-    facts = {"model": content(part, encoder.contract), "backend": encoder.backend, "device": encoder.device}
+    tower = folder if encoder.contract == read_contract(folder) else folder / "document"
+    facts = {"model": content(tower, encoder.contract), "backend": encoder.backend, "device": encoder.device}
     return KnownVectors(VECTORS, facts | {"precision": encoder.precision})
 
 

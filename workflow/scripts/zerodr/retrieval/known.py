@@ -43,9 +43,9 @@ class KnownVectors:
     def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
         self.home = folder / object_digest(facts)[:16]
         self._new: list[np.ndarray] = []
-        found = [(home, _load(home)) for home in sorted(self.home.glob("[!.]*"))]
-        self.segments = [home.name for home, segment in found if segment is not None]
-        self._loaded = [segment for _, segment in found if segment is not None]
+        listed = [(home, _load(home)) for home in sorted(self.home.glob("[!.]*"))]
+        self.segments = [home.name for home, segment in listed if segment is not None]
+        self._loaded = [segment for _, segment in listed if segment is not None]
 
     def find(self, tokens: Tokens, vectors: np.ndarray) -> np.ndarray:
         """Fill the rows of known texts; return the numbers of the others, ascending.
