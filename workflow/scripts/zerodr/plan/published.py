@@ -42,10 +42,9 @@ def item_collections(plan: Plan, paper: str, name: str) -> list[str]:
     """
     item = find_item(plan, paper, name)
     chosen = [row for row in plan.columns if row.name != plan.source]
-    if item.collections and plan.bench.scale.as_published and not plan.config.collections:
-        chosen = [
-            row for row in named_collections(plan, item) if row.access == "public" or row.name in plan.config.gated
-        ]
+    named = named_collections(plan, item) if item.collections and not plan.config.collections else []
+    if plan.bench.scale.as_published or any(row.transform for row in named):
+        chosen = [row for row in named if row.access == "public" or row.name in plan.config.gated] or chosen
     if isinstance(item, TargetItem):
         chosen = [row for row in chosen if row.column == row.name]
     if not chosen:
