@@ -205,8 +205,9 @@ def test_the_loss_of_the_example_is_right_and_is_an_objective(with_hinge, monkey
 def test_the_metrics_of_the_example_are_measured_and_shown(pages, monkeypatch):
     text = pages["docs/add-metric.md"]
     first, function, second, test = re.findall(r"```python\n(.*?)```", text, re.S)
-    module = ModuleType("zerodr.evaluation.grades")
+    module = ModuleType("zerodr.evaluation.best_grade")
     exec(compile(function, "docs/add-metric.md", "exec", dont_inherit=True), vars(module))
+    assert importlib.util.find_spec(module.__name__) is None, "the page writes a new module"
     monkeypatch.setitem(sys.modules, module.__name__, module)
     lines = {"Measure": Measure, "MEASURES": {}}
     exec(first + second, lines)

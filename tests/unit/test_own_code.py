@@ -95,6 +95,19 @@ def test_a_loss_that_nobody_defines_is_refused_with_the_nearest(project):
         load_bench(project, {})
 
 
+def test_arguments_that_the_code_does_not_take_are_refused_in_the_plan(project):
+    write_new("loss", "hinge")
+    bench = load_bench(project, {"set": ["dpr-hinge.objective.arguments.margin=0.1", "0.2"], "methods": ["dpr-hinge"]})
+    added = [name for name in bench.methods if name.startswith("dpr-hinge+objective.arguments.margin")]
+    assert len({name.partition("@")[0] for name in added}) == 2
+    with pytest.raises(ConfigError, match="takes no 'margn', did you mean margin"):
+        load_bench(project, {"set": ["dpr-hinge.objective.arguments.margn=0.1"]})
+    LOSSES.write_text("def bare(scores, teacher, scale, *, power=2):\n    return scores\n")
+    with pytest.raises(ValueError, match="bare of losses.py needs scale"):
+        ObjectiveSettings(name="bare", arguments={"power": 1})
+    assert ObjectiveSettings(name="bare", arguments={"scale": 1, "power": 1}).arguments["power"] == 1
+
+
 def test_measures_by_name_and_of_ones_own_evaluate_again_and_train_nothing(project):
     write_new("measure", "best_grade")
     words = {"measures": ["ndcg_cut_20", "recall_20", "best_grade_10"]}

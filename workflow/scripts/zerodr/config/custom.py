@@ -100,6 +100,27 @@ def _parse(path: Path, changed: int) -> tuple[list[ast.stmt], dict[str, ast.stmt
     return body, dict[str, ast.stmt](named)
 
 
+def parameters(file: str, name: str) -> dict[str, bool] | None:
+    """Name the keyword arguments of a function, or of a class' `__init__`, each with whether it must be given.
+
+    The first one, which the bench gives, is left out. None: it takes any, or a base class has `__init__`.
+    """
+    node = _parsed(file)[1][name]
+    if isinstance(node, ast.ClassDef):
+        starts = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
+        if not starts:
+            return None
+        (node,) = starts
+    assert isinstance(node, ast.FunctionDef)
+    given = node.args
+    if given.kwarg:
+        return None
+    positional = [*given.posonlyargs, *given.args]
+    needed = {arg.arg: n < len(positional) - len(given.defaults) for n, arg in enumerate(positional)}
+    needed |= {arg.arg: default is None for arg, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)}
+    return {key: must for key, must in list(needed.items())[1:]}
+
+
 def code_digest(file: str, *names: str) -> str:
     """Return the SHA-256 of functions or classes of a file of the user's own: what they make is known by it.
 

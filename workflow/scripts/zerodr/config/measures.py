@@ -50,6 +50,8 @@ CUT = {
     **{"recip_rank_cut": ("MRR", "metrics:reciprocal_rank"), "hole_pair": ("Hole (pairs)", "metrics:hole_pair")},
 }
 """Measures that need no line: with any cutoff after `_`."""
+WHOLE = {"Rprec": "R-precision", "bpref": "bpref", "ndcg": "nDCG", "recip_rank": "MRR"}
+"""Measures of trec_eval without a cutoff that need no line, with their labels."""
 CUSTOM = "measures.py"
 """Functions of a judged run and a cutoff in the user's own folder: `best_grade_10` calls `best_grade(run, 10)`."""
 FIRST = tuple(MEASURES)
@@ -71,13 +73,17 @@ def measure_of(name: str) -> Measure:
     stem, _, cut = name.rpartition("_")
     if name in MEASURES:
         return MEASURES[name]
+    if name in WHOLE:
+        return Measure(WHOLE[name])
     if cut.isascii() and cut.isdigit() and int(cut) > 0:
         if stem in CUT:
             label, function = CUT[stem]
             return Measure(f"{label}@{cut}", function, int(cut))
         if defined(CUSTOM).get(stem) == "function":
             return Measure(f"{stem}@{cut}", f"{CUSTOM}:{stem}", int(cut))
-    raise ValueError(f"{name!r} is no measure, {nearest(name, [*MEASURES, *(f'{stem}_20' for stem in CUT)])}")
+    custom = [key for key, kind in defined(CUSTOM).items() if kind == "function"]
+    known = {*MEASURES, *WHOLE, *(f"{stem}_20" for stem in CUT), *(f"{stem}_10" for stem in custom)}
+    raise ValueError(f"{name!r} is no measure, {nearest(name, known)}")
 
 
 def added(chosen: Iterable[str] = ()) -> list[str]:

@@ -196,7 +196,10 @@ def _has(settings: Any, path: tuple[str, ...]) -> bool:
     """Whether settings know a key path; one in a block that is null is not there."""
     if not isinstance(settings, Settings) or path[0] not in settings.known_keys():
         return False
-    return len(path) == 1 or _has(settings.by_key()[path[0]], path[1:])
+    value = settings.by_key()[path[0]]
+    if isinstance(value, dict) and path[0] in getattr(settings, "options", ()):
+        return len(path) == 2  # arguments of a loss of the user's own, which its own check knows
+    return len(path) == 1 or _has(value, path[1:])
 
 
 def _nested(path: tuple[str, ...], value: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import AfterValidator, Field, model_validator
 
 from zerodr.config.base import Settings
-from zerodr.config.custom import code_digest, defined
+from zerodr.config.custom import code_digest, defined, parameters
 from zerodr.errors import nearest
 
 FILE = "file"
@@ -248,7 +248,20 @@ class ObjectiveSettings(LossSettings):
                     f"{key} is not for {self.name}, which reads {', '.join(sorted(read - {'name'}))}: "
                     f"leave it out, or write {json.dumps(field.default)} over a scale's"
                 )
+        if self.name not in LOSSES and self.name in defined(CUSTOM):
+            self._check_arguments()
         return self
+
+    def _check_arguments(self) -> None:
+        """Refuse arguments that the user's own loss does not take, or lacks."""
+        takes = parameters(CUSTOM, self.name)
+        if takes is None:
+            return
+        takes.pop("teacher", None)
+        for key in self.arguments.keys() - takes.keys():
+            raise ValueError(f"arguments: {self.name} of {CUSTOM} takes no {key!r}, {nearest(key, takes)}")
+        if lacking := [key for key, must in takes.items() if must and key not in self.arguments]:
+            raise ValueError(f"arguments: {self.name} of {CUSTOM} needs {', '.join(lacking)}")
 
 
 class TrainingSettings(Settings):

@@ -1,6 +1,8 @@
 """Explain an artifact: its origin, whether the checkout would build the same now, and the command that updates it."""
 
 import json
+import os
+import re
 import shlex
 import textwrap
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from zerodr.plan.rules import RULES, Rule, facts_of
 UNKNOWN = "name"
 PROFILE = "config/profiles/mini"
 WIDTH = 118
+DIGITS, BEFORE = 12, 16  # of a digest; characters of two long values that are shown before they differ
 Command = list[str]
 
 
@@ -184,8 +187,23 @@ def _compared(what: str, before: dict, after: dict, width: int, matters: bool = 
     for name in sorted(before.keys() | after.keys()):
         then, now = before.get(name, "absent"), after.get(name, "absent")
         if then != now:
-            changes.append(Difference(what, name, brief(then, width), brief(now, width), matters))
+            changes.append(Difference(what, name, *_apart(then, now, width), matters))
     return changes
+
+
+def _apart(then: str | None, now: str | None, width: int) -> tuple[str, str]:
+    """Cut two values to a width, long ones from shortly before where they differ; of digests the first digits do.
+
+    >>> _apart("a" * 90 + "1, b", "a" * 90 + "2, b", 40)
+    ('...aaaaaaaaaaaaaaaa1, b', '...aaaaaaaaaaaaaaaa2, b')
+    """
+    values = [value or "" for value in (then, now)]
+    if all(re.fullmatch("[0-9a-f]{64}", value) for value in values):
+        return values[0][:DIGITS], values[1][:DIGITS]
+    start = len(os.path.commonprefix(values)) - BEFORE
+    if max(map(len, values)) <= width or start <= 0:
+        return brief(then, width), brief(now, width)
+    return brief(f"...{values[0][start:]}", width), brief(f"...{values[1][start:]}", width)
 
 
 def stale_ancestors(graph: Graph, artifact: str, plan: Plan) -> dict[str, list[Difference]]:
