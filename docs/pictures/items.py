@@ -57,7 +57,7 @@ COUNTS = """
 A reader who goes through a paper with a pencil finds these: each numbered table, figure and equation, then each setting
 that its text or its table of settings names. {sums}. `item`: of the tables above; `test`: in `tests/`; `key`: of a
 recipe at scale `paper`; `protocol`: of `config/protocols.yaml`. `tests/unit/test_counted.py` holds this list to what is
-there.
+there. `benchmarks/as_published.md` has what the tests of `tests/unit/test_as_published.py` found before they were met.
 """
 
 

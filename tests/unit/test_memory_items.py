@@ -116,6 +116,20 @@ def test_components_by_episode(tmp_path):
     }
 
 
+def test_components_at_each_evaluation(tmp_path):
+    """MoMA figure 4: by epoch, which is an evaluation at scale paper."""
+    inputs = component_inputs(tmp_path)
+    points = [{"name": item_memories.MRR, "step": 10 * n, "value": n / 10} for n in (4, 5, 6)]
+    (inputs["main"][1].with_name("lineage.json")).write_text(json.dumps({"metrics": points}))
+    item = COMPONENTS | {"every_evaluation": True}
+    stage, settings = told(item, inputs, tmp_path, methods=("ours", "own"), stages=STAGES)
+    frame = item_memories.components(stage, settings, item_of(settings.item, "x")).frame
+    main = frame[(frame["method"] == "ours") & (frame["component"] == "main model")]
+    assert main["episode"].tolist() == pytest.approx([1, 4 / 3, 5 / 3, 2])
+    assert main["mrr"].tolist() == [0.1, 0.4, 0.5, 0.6]
+    item_memories.draw_components(frame, settings)
+
+
 def test_a_component_without_the_measure_is_named(tmp_path):
     inputs = component_inputs(tmp_path)
     recorded(inputs["main"][1], loss=1.0)

@@ -1,5 +1,7 @@
 """Settings of items about memories."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from zerodr.config.item import Item, TargetItem, TextItem
@@ -15,8 +17,11 @@ class SharesItem(TargetItem):
 class ComponentsItem(TargetItem):
     """MRR@10 of the main model and of the augmenter on held-out source queries, by episode."""
 
+    later: ClassVar = ("every_evaluation",)
     methods: tuple[str, ...] = Field(min_length=1)
     """Methods with memories."""
+    every_evaluation: bool = False
+    """Show each evaluation of a training (training.evaluate_steps), not the last of an episode alone."""
 
 
 class CasesItem(TargetItem, TextItem):

@@ -6,6 +6,7 @@ from itertools import product
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from zerodr.artifacts.record import read_record
@@ -114,17 +115,24 @@ def components(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         for number, _ in enumerate(settings.stages[method], 1):
             main = next(mains)
             both = {MAIN: main, AUGMENTER: augmenters.get(_model_of(main))}
-            rows += [
-                {"method": method, "episode": number, "component": name, "mrr": _metric(path, MRR)}
-                for name, path in both.items()
-                if path is not None
-            ]
+            for name, path in both.items():
+                values = [] if path is None else _values(path, MRR)
+                for count, value in enumerate(values, 1):
+                    if count < len(values) and not item.every_evaluation:
+                        continue
+                    episode = number - 1 + count / len(values) if count < len(values) else number
+                    rows.append({"method": method, "episode": episode, "component": name, "mrr": value})
     notes = [
         f"MRR@10 of held-out training queries of {settings.source} against the documents that were mined for them "
         "in that episode, so pools differ from episode to episode; the augmenter's queries are not augmented; "
         "relevant are judged documents only, for both, not what attention selects"
     ]
-    columns = {"": "{method}", "episode": "{episode}", "component": "{component}", "MRR@10": "{mrr:.4f}"}
+    if item.every_evaluation:
+        notes.append(
+            "episode 1.33: after a third of the second one's evaluations; at scale paper there is one after each epoch"
+        )
+    form = "{episode:.2f}" if item.every_evaluation else "{episode}"
+    columns = {"": "{method}", "episode": form, "component": "{component}", "MRR@10": "{mrr:.4f}"}
     return ItemTable(pd.DataFrame(rows), notes, printed(rows, settings, columns))
 
 
@@ -159,7 +167,7 @@ def draw_components(frame: pd.DataFrame, settings: ItemParams) -> Figure:
             if len(series):
                 look = style(number) | {"linestyle": line, "markersize": 5, "linewidth": 1.2}
                 axes.plot(series["episode"], series["mrr"], label=f"{settings.methods[method]}: {component}", **look)
-    axes.set_xticks(sorted(frame["episode"].unique()))
+    axes.set_xticks(sorted(np.ceil(frame["episode"]).unique()))
     axes.set_xlabel("episode")
     axes.set_ylabel("MRR@10 on held-out source queries")
     legend(figure, axes)
@@ -178,11 +186,16 @@ def _model_of(manifest: Path) -> tuple[str, ...]:
 
 def _metric(path: Path, name: str) -> float:
     """The last value of a metric in the lineage record of an artifact."""
+    return _values(path, name)[-1]
+
+
+def _values(path: Path, name: str) -> list[float]:
+    """Values of a metric in the lineage record of an artifact, in the order of steps, one at least."""
     record = read_record(path)
-    values = [point["value"] for point in (record or {"metrics": []})["metrics"] if point["name"] == name]
+    values = [float(point["value"]) for point in (record or {"metrics": []})["metrics"] if point["name"] == name]
     if not values:
         raise ArtifactError(path, f"has no {name} in its lineage record", "make it again")
-    return float(values[-1])
+    return values
 
 
 REPORT = Report(
