@@ -16,6 +16,7 @@ from zerodr.errors import ModelError
 
 EASY = ("", "dense retrieval", "What does a bi-encoder compare?", "A text that is longer than most. " * 40)
 PROBES = (*EASY, "Grüße, 你好, naïve", "1 + 1 = 2 </s> [SEP] <s>")
+TOGETHER = 2  # texts of a batch: padded, and not all as long as the longest, which large models are slow with
 FAILURES = (OSError, ValueError, ImportError, TypeError, RuntimeError, LookupError, AttributeError, AssertionError)
 Vectors = Callable[[Sequence[str], Side], np.ndarray]
 
@@ -60,7 +61,7 @@ def smallest_cosine(
         left = ours(texts, side).astype(np.float64)
         encode = peer.encode_query if side == "query" else peer.encode_document
         options = {} if prompts is None else {"prompt": prompts.prefix(side)}
-        right = encode(list(texts), show_progress_bar=False, **options).astype(np.float64)
+        right = encode(list(texts), batch_size=TOGETHER, show_progress_bar=False, **options).astype(np.float64)
         if left.shape != right.shape:
             problem = f"has vectors of {right.shape[1]} components in sentence-transformers, of {left.shape[1]} here"
             raise ModelError("the model", problem, "compare its json files with the list in docs/models.md")

@@ -151,14 +151,17 @@ def compare_source(files: ModelFolder, folder: Path, settings: ImportSettings) -
     """
     if settings.pooling is not None or not files.listed:
         return []
+    import numpy as np
+
     from zerodr.encoders.inference.encoder import load_encoder
-    from zerodr.encoders.inference.peer import PROBES, load_peer, smallest_cosine
+    from zerodr.encoders.inference.peer import PROBES, TOGETHER, load_peer, smallest_cosine
 
     contract, encoder = read_contract(folder), load_encoder(folder, "fp32", "cpu", graph=False)
     ours = {}
     for side in SIDES:
         tokens = encoder.tokenize(PROBES, contract.prefix(side), contract.tokens(side))
-        ours[side] = encoder.encode_batch([tokens[row] for row in range(len(tokens))])
+        pairs = [(tokens[row], tokens[row + 1]) for row in range(0, len(tokens), TOGETHER)]
+        ours[side] = np.concatenate([encoder.encode_batch(pair) for pair in pairs])
     del encoder  # not next to the other one: both may be large
     try:
         peer = load_peer(files.path)
