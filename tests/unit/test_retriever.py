@@ -296,6 +296,18 @@ def test_lancedb_finds_the_same(root, monkeypatch, tmp_path):
     assert (found[0]["title"], found[0]["text"]) == NOTES[found[0]["id"]] and table.count_rows() == len(NOTES)
 
 
+def test_onnx_runtime_gives_the_same_vectors(root, monkeypatch, tmp_path):
+    pytest.importorskip("onnx")
+    onnxruntime, tokenizers = pytest.importorskip("onnxruntime"), pytest.importorskip("tokenizers")
+    monkeypatch.chdir(root)
+    run_export(Path(f"exports/{DENSE}"), "onnx", tmp_path / "model")
+    ids = tokenizers.Tokenizer.from_file(str(tmp_path / "model/tokenizer.json")).encode("apple pie").ids
+    ids = [key for key in ids if key]  # the tokenizer's file pads
+    inputs = {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64)}
+    (vector,) = onnxruntime.InferenceSession(str(tmp_path / "model/model.onnx")).run(["vector"], inputs)[0]
+    np.testing.assert_allclose(vector, query_vector(Retriever.load(f"exports/{DENSE}"), "apple pie"), atol=1e-5)
+
+
 def test_a_plain_model_folder_loads_with_sentence_transformers(root, monkeypatch, tmp_path):
     from sentence_transformers import SentenceTransformer
 

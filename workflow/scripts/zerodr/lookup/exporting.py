@@ -18,7 +18,7 @@ from zerodr.artifacts.record import record_path
 from zerodr.collections.access import read_corpus
 from zerodr.encoders.folder.contract import read_contract
 from zerodr.encoders.folder.retriever import INDEX, RETRIEVER, RetrieverFacts, read_retriever, shards_of
-from zerodr.encoders.inference.graph import SHIPPED
+from zerodr.encoders.inference.graph import SHIPPED, require_torch
 from zerodr.errors import ArtifactError, MachineError, ModelError, nearest
 
 BLOCK = 512  # documents that are written together
@@ -58,6 +58,13 @@ def _model(folder: Path, facts: RetrieverFacts, target: Path) -> None:
     """Copy the model's files alone."""
     left_out = (INDEX, RETRIEVER, SHIPPED, MANIFEST, LISTING, record_path(folder / MANIFEST).name)
     shutil.copytree(folder, target, ignore=lambda home, _: left_out if Path(home) == folder else ())
+
+
+def _onnx(folder: Path, facts: RetrieverFacts, target: Path) -> None:
+    require_torch(folder)
+    from zerodr.encoders.publishing.onnx import write_onnx
+
+    write_onnx(folder, target)
 
 
 def _qdrant(folder: Path, facts: RetrieverFacts, target: Path) -> None:
@@ -111,6 +118,7 @@ def _package(name: str) -> ModuleType:
 
 KINDS: dict[str, Callable[[Path, RetrieverFacts, Path], Any]] = {
     "sentence-transformers": _model,
+    "onnx": _onnx,
     "qdrant": _qdrant,
     "lancedb": _lancedb,
 }

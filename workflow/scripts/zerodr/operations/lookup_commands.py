@@ -59,7 +59,7 @@ def serve(
 def export(
     retriever: Annotated[Path, typer.Argument(help="Such as results/adapted/notes/model.")],
     target: Annotated[Path, typer.Argument(help="The folder to make.")],
-    kind: Annotated[str, typer.Option("--to", help="sentence-transformers, qdrant or lancedb.")],
+    kind: Annotated[str, typer.Option("--to", help="sentence-transformers, onnx, qdrant or lancedb.")],
 ) -> None:
     """Export the model of a retriever, or its vectors and texts as a store on disk."""
     from zerodr.lookup.exporting import export as run

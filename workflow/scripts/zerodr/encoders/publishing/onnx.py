@@ -1,0 +1,66 @@
+"""Write a model as ONNX graphs from token ids to vectors, which ONNX Runtime computes in many languages."""
+
+from __future__ import annotations
+
+import shutil
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from zerodr.encoders.folder.contract import CONTRACT, SIDES, read_contract
+from zerodr.encoders.inference.graph import FAILURES, NEAR, probe
+from zerodr.encoders.network.loading import short
+from zerodr.encoders.network.towers import load_tower
+from zerodr.errors import MachineError, ModelError
+
+GRAPH, INPUTS, OUTPUT = "model.onnx", ["input_ids", "attention_mask"], "vector"
+COPIED = (CONTRACT, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+
+
+def write_onnx(folder: Path, target: Path) -> None:
+    """Write graph, tokenizer and contract of a model folder; of separate towers into a folder for each side.
+
+    Raises:
+        MachineError: a package is missing that writes the graph, or that vectors are compared by.
+        ModelError: torch does not convert the network, or ONNX Runtime gives other vectors.
+    """
+    if missing := [name for name in ("onnx", "onnxruntime") if not find_spec(name)]:
+        step = f"run: pip install {' '.join(missing)}"
+        raise MachineError("--to onnx", f"needs {' and '.join(missing)}, not installed here", step)
+    contract = read_contract(folder)
+    target.mkdir()
+    if contract.towers == "separate":
+        for side in SIDES:
+            write_onnx(folder / side, target / side)
+        return
+    tower = load_tower(folder, contract)
+    tower.transformer.set_attn_implementation("eager")  # fused attention fixes lengths
+    inputs = probe(tower.transformer, contract.max_tokens)
+    axes = {name: {0: "texts", 1: "tokens"} for name in INPUTS} | {OUTPUT: {0: "texts"}}
+    short_inputs = tuple(one[:, :8].contiguous() for one in inputs)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of traced conditions: the comparison says whether they matter
+            options = {"input_names": INPUTS, "output_names": [OUTPUT], "dynamic_axes": axes, "dynamo": False}
+            traced = torch.jit.trace(tower, short_inputs, check_trace=False, strict=False)
+            torch.onnx.export(traced, short_inputs, str(target / GRAPH), **options)
+            expected = tower(*inputs).numpy()
+        vectors = _run(target / GRAPH, [one.numpy() for one in inputs])
+    except FAILURES as error:
+        raise ModelError(folder, f"torch.onnx does not convert it ({short(error)})", "use zerodr.Retriever") from error
+    if not bool((abs(vectors - expected) <= NEAR * max(1e-6, float(abs(expected).max()))).all()):
+        raise ModelError(folder, "ONNX Runtime gives other vectors than torch", "use zerodr.Retriever")
+    for name in COPIED:
+        if (folder / name).exists():
+            shutil.copyfile(folder / name, target / name)
+
+
+def _run(graph: Path, inputs: list[np.ndarray]) -> np.ndarray:
+    """Compute vectors by ONNX Runtime."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
+    return session.run([OUTPUT], dict(zip(INPUTS, inputs, strict=True)))[0]
