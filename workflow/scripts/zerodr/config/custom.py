@@ -107,7 +107,7 @@ def parameters(file: str, name: str) -> dict[str, bool] | None:
     """
     node = _parsed(file)[1][name]
     if isinstance(node, ast.ClassDef):
-        starts = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
+        starts = [member for member in node.body if isinstance(member, ast.FunctionDef) and member.name == "__init__"]
         if not starts:
             return None
         (node,) = starts
