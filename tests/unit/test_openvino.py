@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -296,3 +297,21 @@ def test_both_towers_have_graphs(tmp_path, monkeypatch):
     made = [open_converted(tmp_path / "two" / side, contract) for side in ("query", "document")]
     assert all(one.graph and one.tokenizer for one in made)
     assert len([path for path in (tmp_path / "graphs").iterdir() if path.is_dir()]) == 1, "of one content"
+
+
+def test_numpy_is_looked_up_before_threads_compute(monkeypatch):
+    """Two threads at the first use of an array waited for each other for good: one for the GIL, one for a lock."""
+    used = []
+
+    class Tensor:
+        def __init__(self, array):
+            self.array = array
+
+        @property
+        def data(self):
+            used.append(graph.FIRST_USE.locked())
+            return self.array
+
+    monkeypatch.setattr(graph.importlib, "import_module", lambda name: SimpleNamespace(Tensor=Tensor))
+    graph.openvino()
+    assert used == [True]

@@ -39,6 +39,7 @@ log = logging.getLogger("zerodr")
 GRAPHS = STATE / "graphs"
 FORM = 1  # of what is stored; raise it when the conversion changes
 TELEMETRY = "openvino_telemetry"
+FIRST_USE = threading.Lock()
 NETWORK, WEIGHTS, FACTS = "graph.xml", "graph.bin", "facts.json"
 SHIPPED = "graph"  # subfolder of an exported folder
 READ = (".json", ".safetensors", ".txt", ".model")  # suffixes of files that vectors depend on
@@ -53,7 +54,10 @@ FAILURES = (RuntimeError, ValueError, TypeError, LookupError, AttributeError, No
 def openvino() -> Any:
     """Import OpenVINO without the package that sends reports, where somebody installed that."""
     sys.modules.setdefault(TELEMETRY, None)  # type: ignore[arg-type]
-    return importlib.import_module("openvino")
+    module = importlib.import_module("openvino")
+    with FIRST_USE:  # its bindings look numpy up at the first use; two threads that do so at once wait for each other
+        _ = module.Tensor(np.zeros(1, np.float32)).data
+    return module
 
 
 class Graph:
