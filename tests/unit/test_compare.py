@@ -13,7 +13,8 @@ import pytest
 from zerodr.artifacts.stage import Stage, StageSpec, temporary_output
 from zerodr.config.measures import FIRST
 from zerodr.errors import CollectionError, ProtocolError
-from zerodr.evaluation.compare import CompareSettings, compare, compare_runs, read_per_query
+from zerodr.evaluation import compare as module
+from zerodr.evaluation.compare import CompareSettings, compare, compare_runs, join_files, read_per_query
 from zerodr.evaluation.significance import holm, t_test
 
 METHODS = ("base", "better", "equal")
@@ -129,6 +130,16 @@ def test_the_stage_writes_tests_queries_and_holes(tmp_path, paths):
     assert {"hole_pair_10", "hole_corpus_10", "ndcg_cut_10_judged"} <= set(holes.columns)
     before = {name: path.read_bytes() for name, path in made.items()}
     assert before == {name: path.read_bytes() for name, path in run_stage(tmp_path, paths).items()}
+
+
+def test_joined_files_hold_all_rows_whatever_is_in_memory(tmp_path, paths, monkeypatch):
+    join_files(paths, tmp_path / "whole.parquet")
+    monkeypatch.setattr(module, "ROW_GROUP", 70)
+    join_files(paths, tmp_path / "groups.parquet")
+    groups = pq.ParquetFile(tmp_path / "groups.parquet")
+    assert [groups.metadata.row_group(n).num_rows for n in range(groups.num_row_groups)] == [70, 70, 40]
+    assert groups.read().equals(pq.read_table(tmp_path / "whole.parquet"))
+    assert len(groups.read()) == sum(len(pq.read_table(path)) for path in paths)
 
 
 def test_without_the_baseline_the_table_is_empty_and_says_so(tmp_path, paths):

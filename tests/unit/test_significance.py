@@ -66,6 +66,15 @@ def test_a_longer_permutation_test_begins_with_the_shorter_one():
     assert counts[0] <= counts[1] <= counts[2]
 
 
+@pytest.mark.parametrize("queries", [3, 64, 8191, 8200])
+def test_each_permutation_has_a_generator_whatever_the_number_of_queries(queries):
+    differences = np.random.default_rng(1).normal(size=(queries, 1))
+    drawn = [np.frombuffer(np.random.default_rng([5, i]).bytes(-(-queries // 8)), np.uint8) for i in range(20)]
+    signs = np.stack([np.unpackbits(bits, count=queries) for bits in drawn]) * 2.0 - 1.0
+    extreme = (np.abs(signs @ differences) >= abs(differences.sum())).sum()
+    assert randomization_test(differences, 20, 5) == (1 + extreme) / 21
+
+
 def test_randomization_is_symmetric():
     differences = np.random.default_rng(4).normal(0.2, 1, (30, 1))
     assert randomization_test(differences, 500, 1) == randomization_test(-differences, 500, 1)

@@ -235,3 +235,13 @@ def test_words_after_the_sixth_count_for_nothing(tmp_path, text):
 def test_ranks_that_are_no_numbers(tmp_path, blank):
     (tmp_path / "a.trec").write_text(blank.join(["q1", "Q0", "d1", "first", "0.5", "tag"]))
     assert np.isnan(read_run(tmp_path / "a.trec", ranks=True)["rank"]).all()
+
+
+@pytest.mark.parametrize("blank", [" ", "\t"])
+def test_some_queries_of_a_run(tmp_path, blank):
+    path = tmp_path / "run.txt"
+    lines = ["q\\u0020x Q0 d1 1 2.0 t", "q2 Q0 d1 1 2.0 t", "q2 Q0 d2 2 1.0 t", "q3 Q0 d2 1 1.0 t"]
+    path.write_text("".join(f"{line.replace(' ', blank)}\n" for line in lines))
+    whole, chosen = read_run(path), {"q2", "q x", "no query of the run"}
+    pd.testing.assert_frame_equal(read_run(path, queries=chosen), whole[whole["query"] != "q3"].reset_index(drop=True))
+    assert read_run(path, queries=()).empty

@@ -10,7 +10,7 @@ import csv
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -151,7 +151,7 @@ def write_run(path: Path, run: pd.DataFrame, tag: str) -> None:
         writer.write(query, document, run["score"].to_numpy(np.float32))
 
 
-def read_run(path: Path, ranks: bool = False) -> pd.DataFrame:
+def read_run(path: Path, ranks: bool = False, queries: Collection[str] | None = None) -> pd.DataFrame:
     """Read a TREC run (gzipped or not) into columns `query`, `document`, `score`, in the file's order.
 
     Words after the sixth of a line count for nothing, as in trec_eval.
@@ -159,10 +159,15 @@ def read_run(path: Path, ranks: bool = False) -> pd.DataFrame:
     Args:
         path: the file.
         ranks: add column `rank`, NaN where the file has no number; it and `score` are float64, as the file has them.
+        queries: return the lines of these queries alone; the others never are in memory as text.
     """
     table = _read_spaced(path, pa.float64() if ranks else FLOAT)
     if table is None:
-        return _read_any(path, ranks)
+        run = _read_any(path, ranks)
+        return run if queries is None else run[run["query"].isin(queries)].reset_index(drop=True)
+    if queries is not None:
+        names = pa.array(sorted(queries), pa.string())
+        table = table.filter(pc.is_in(table["query"], value_set=escape(names)))
     ids = {name: table[name].unify_dictionaries().combine_chunks() for name in ("query", "document")}
     frame = pd.DataFrame({name: pd.array(_unescaped(words), dtype="str") for name, words in ids.items()})
     frame = frame.assign(score=table["score"].to_numpy())

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from zerodr.evaluation.numbers import interval, signed
 from zerodr.evaluation.significance import bounds, subset_means
@@ -191,6 +190,8 @@ def agreement(left: Comparison, right: Comparison) -> float | None:
     Returns:
         None where one of them puts all methods level, so that there is no order.
     """
+    from scipy import stats  # takes longer to import than all else here takes to run
+
     means = [one.table().set_index(["kind", "method"])["value"][ALL] for one in (left, right)]
     tau = float(stats.kendalltau(means[0][left.methods], means[1][left.methods]).statistic)
     return None if math.isnan(tau) else tau

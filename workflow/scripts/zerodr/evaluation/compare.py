@@ -1,9 +1,9 @@
 """Test every method against the baseline on each collection, and join the table's per-query measures in one file."""
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +18,9 @@ from zerodr.evaluation.significance import few_queries, holm, paired_tests
 
 METRIC = "ndcg_cut_10"
 CARD = ["split", "protocol", "depth", "exclude_self"]
+NAMES = ["model", "collection", "split", "protocol", "query"]
+HOLES = [*(name for name in FIRST if name.startswith("hole_")), METRIC, f"{METRIC}_judged"]
+ROW_GROUP = 1 << 20
 TEST_COLUMNS = """collection method baseline metric protocol queries method_value baseline_value difference low high
     effect wins ties losses p_t p_t_holm p_randomization p_randomization_holm""".split()
 
@@ -38,16 +41,22 @@ class CompareSettings(Settings):
 def compare_runs(stage: Stage) -> None:
     """Read input `per_query` (a file a run); write `significance` (tsv), `per_query` (parquet), `holes` (tsv)."""
     settings = validate(CompareSettings, stage.params, stage.spec.rule)
-    frame = read_per_query(stage.paths("per_query"), settings.methods)
+    files = stage.paths("per_query")
+    frame = read_per_query(files, settings.methods, dict.fromkeys([settings.metric, *HOLES]))
     tests = compare(frame, settings, stage.seed)
     write_tests(stage.output("significance"), tests, settings)
-    pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), stage.output("per_query"))
     stage.output("holes").write_text(tsv(hole_table(frame), digits="%.6f"), encoding="utf-8")
+    join_files(_in_order(files, settings.methods), stage.output("per_query"))
     stage.note(tests=len(tests), baseline=settings.baseline)
 
 
-def read_per_query(paths: list[Path], methods: tuple[str, ...]) -> pd.DataFrame:
+def read_per_query(paths: list[Path], methods: tuple[str, ...], measures: Iterable[str] | None = None) -> pd.DataFrame:
     """Read all files into one frame: methods in the table's order, collections in the order of the files.
+
+    Args:
+        paths: a file a run.
+        methods: full names of the table's methods.
+        measures: the columns that are read next to names and numbers of results; None: all.
 
     Raises:
         CollectionError: there are no files.
@@ -57,20 +66,41 @@ def read_per_query(paths: list[Path], methods: tuple[str, ...]) -> pd.DataFrame:
     if not paths:
         step = "add qrels/<split>.tsv, or request rankings and statistics (docs/own-corpus.md)"
         raise CollectionError("the chosen collections", "have no judged queries, so there is nothing to compare", step)
-    frames = [pq.read_table(path).to_pandas() for path in paths]
-    frame = pd.concat(frames, ignore_index=True)
-    unknown = sorted(set(frame["model"]) - set(methods))
-    if unknown:
-        problem = f"the table does not list these methods of its inputs: {', '.join(unknown)}"
-        raise ProtocolError("the table", problem, "give the per-query files of the table's methods")
+    columns = None if measures is None else [*NAMES, "depth", "exclude_self", "results", *measures]
+    ordered = _in_order(paths, methods)
+    tables = [pq.ParquetFile(path, read_dictionary=NAMES).read(columns) for path in ordered]
+    frame = pa.concat_tables(tables, promote_options="default").to_pandas(split_blocks=True)
     if frame.duplicated(["model", "collection", "query"]).any():
         raise ProtocolError("the table", "a run appears twice", "give each per-query file once")
     for collection, rows in frame.groupby("collection", sort=False):
         _check_collection(str(collection), rows)
-    order = {name: number for number, name in enumerate(methods)}
-    collections = {name: number for number, name in enumerate(dict.fromkeys(frame["collection"]))}
-    key = frame["model"].map(order) * len(collections) + frame["collection"].map(collections)
-    return frame.iloc[np.argsort(key.to_numpy(), kind="stable")].reset_index(drop=True)
+    return frame
+
+
+def _in_order(paths: list[Path], methods: tuple[str, ...]) -> list[Path]:
+    """Sort files by the table's methods, then by when their collection first appears."""
+    names = {path: tuple(pq.ParquetFile(path).read(NAMES[:2]).slice(0, 1).to_pylist()[0].values()) for path in paths}
+    if unknown := sorted({method for method, _ in names.values()} - set(methods)):
+        problem = f"the table does not list these methods of its inputs: {', '.join(unknown)}"
+        raise ProtocolError("the table", problem, "give the per-query files of the table's methods")
+    collections = list(dict.fromkeys(collection for _, collection in names.values()))
+    return sorted(paths, key=lambda path: (methods.index(names[path][0]), collections.index(names[path][1])))
+
+
+def join_files(paths: list[Path], target: Path) -> None:
+    """Write the rows of all files to one, a group of rows in memory at a time."""
+    shared = pa.unify_schemas([pq.read_schema(path) for path in paths]).empty_table().to_pandas()
+    schema = pa.Schema.from_pandas(shared, preserve_index=False)
+    with pq.ParquetWriter(target, schema) as writer:
+        held: list[pa.Table] = []
+        for path in paths:
+            whole = pa.concat_tables([schema.empty_table(), pq.ParquetFile(path).read()], promote_options="permissive")
+            held.append(whole.cast(schema))
+            if sum(map(len, held)) >= ROW_GROUP:
+                rows = pa.concat_tables(held)
+                writer.write_table(rows.slice(0, ROW_GROUP))
+                held = [rows.slice(ROW_GROUP)]
+        writer.write_table(pa.concat_tables(held))
 
 
 def _check_collection(collection: str, rows: pd.DataFrame) -> None:
@@ -79,7 +109,7 @@ def _check_collection(collection: str, rows: pd.DataFrame) -> None:
         protocols = " and ".join(str(card) for card in cards.to_dict("records")[:2])
         problem = f"its runs have different protocols: {protocols}"
         raise ProtocolError(collection, problem, "evaluate all methods under one protocol")
-    queries = {tuple(run["query"]) for _, run in rows.groupby("model", sort=False)}
+    queries = {run["query"].cat.codes.to_numpy().tobytes() for _, run in rows.groupby("model", sort=False)}
     if len(queries) > 1:
         step = "evaluate all methods on the same normalised collection"
         raise ProtocolError(collection, "methods were evaluated on different queries", step)
@@ -89,6 +119,7 @@ def compare(frame: pd.DataFrame, settings: CompareSettings, seed: int) -> pd.Dat
     """Return TEST_COLUMNS, a row a test. Holm's correction is over all rows. Empty without results of the baseline."""
     rows = []
     for collection, runs in frame.groupby("collection", sort=False):
+        runs = runs.astype({"query": "str", "model": "str"})
         values = runs.pivot(index="query", columns="model", values=settings.metric)
         others = [m for m in settings.methods if m in values.columns and m != settings.baseline]
         if settings.baseline not in values.columns or not others:
@@ -124,9 +155,8 @@ def write_tests(path: Path, tests: pd.DataFrame, settings: CompareSettings) -> N
 
 def hole_table(frame: pd.DataFrame) -> pd.DataFrame:
     """Average the hole rates of each run, with nDCG@10 over all documents and over judged documents only."""
-    measures = [*(name for name in FIRST if name.startswith("hole_")), METRIC, f"{METRIC}_judged"]
     grouped = frame.groupby(["collection", "model", "protocol"], sort=False)
-    means = grouped[measures].mean()
+    means = grouped[HOLES].mean()
     means.insert(0, "queries", grouped.size())
     means.insert(1, "n_without_results", grouped["results"].agg(lambda results: int((results == 0).sum())))
     return means.reset_index()

@@ -224,10 +224,7 @@ def pairs_to_judge(runs: dict[str, pd.DataFrame], judged: list[pd.DataFrame]) ->
     for known in judged:
         weights = weights[~weights.index.isin(pd.MultiIndex.from_frame(known[["query", "document"]]))]
     weights = weights[weights.max(axis=1) > weights.min(axis=1)].sort_index()
-    ahead = weights.sub(weights.mean(axis=1), axis=0)
-    queries = ahead.groupby(level="query", sort=False)
-    strongest = pd.concat([queries[name].idxmax() for name in runs]).drop_duplicates()
-    chosen = weights.loc[list(strongest)]
+    chosen = weights.iloc[_strongest(weights.sub(weights.mean(axis=1), axis=0))]
     moves = (chosen.max(axis=1) - chosen.min(axis=1)).rename("moves").reset_index()
     moves["total"] = moves.groupby("query")["moves"].transform("sum")
     order = moves.sort_values(["total", "query", "moves", "document"], ascending=[False, True, False, True])
@@ -236,6 +233,18 @@ def pairs_to_judge(runs: dict[str, pd.DataFrame], judged: list[pd.DataFrame]) ->
     return order.assign(
         ranks=[", ".join(f"{name} {_rank(row[name])}" for name in runs) for _, row in ordered.iterrows()]
     )
+
+
+def _strongest(values: pd.DataFrame) -> np.ndarray:
+    """Positions of the first row with a query's largest value in each column, each row once; rows are by query."""
+    numbers, code = values.to_numpy(), values.index.codes[0]
+    starts = np.flatnonzero(np.diff(code, prepend=-1))
+    if not len(starts):
+        return starts
+    query = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(code))))
+    largest = numbers == np.maximum.reduceat(numbers, starts)[query]
+    rows = [np.flatnonzero(column) for column in largest.T]
+    return pd.unique(np.concatenate([row[np.unique(query[row], return_index=True)[1]] for row in rows]))
 
 
 def _rank(value: float) -> str:
@@ -320,11 +329,11 @@ def examples(
     qrels, queries = read_qrels(home, row.split), split_queries(home, "").set_index("id")["text"]
     ranks = {name: discounts(run).set_index(["query", "document"])["rank"] for name, run in runs.items()}
     best = qrels[qrels["grade"] > 0].sort_values("grade", ascending=False, kind="stable")
-    relevant = {key: rows["document"].tolist() for key, rows in best.groupby("query", sort=False)}
-    values = values[values.index.isin(relevant)]
+    values = values[values.index.isin(best["query"])]
     change = (values[pair[0]] - values[pair[1]]).rename("change").sort_values(kind="stable")
     chosen = [*change[change > 0].index[::-1][:EXAMPLES], *change[change < 0].index[:EXAMPLES]]
     tops = {name: run.drop_duplicates("query").set_index("query")["document"] for name, run in runs.items()}
+    relevant = {key: rows["document"].tolist() for key, rows in best[best["query"].isin(chosen)].groupby("query")}
     wanted = {relevant[key][0] for key in chosen} | {top.get(key, "") for key in chosen for top in tops.values()}
     texts = texts_of(whole, wanted)
     described = []

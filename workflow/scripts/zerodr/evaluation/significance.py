@@ -10,6 +10,7 @@ than DECIDING queries have too few subsets for an interval of 95 %: theirs is th
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import stdtr
@@ -19,6 +20,7 @@ BLOCK = 256
 TIE, TINY = 1e-12, 1e-9
 FEW, DECIDING = 40, 6
 SUBSETS, FLIPS = 20_000, 4_000
+WIDE = 1024  # bytes, a bit a query: collections share what is drawn
 ENUMERATED = 14  # queries of which all subsets are taken: 16,383
 
 
@@ -125,10 +127,13 @@ def subset_means(values: np.ndarray, weights: np.ndarray, seed: int) -> np.ndarr
         chosen = (np.arange(1, 2**count)[:, None] >> np.arange(count)) & 1
         return (chosen * weights) @ values / (chosen @ weights)[:, None]
     generator, means = np.random.default_rng(seed), np.empty((SUBSETS, values.shape[1]))
+    weighted = bool((weights != 1).any())
     for start in range(0, SUBSETS, BLOCK):
         size = min(BLOCK, SUBSETS - start)
         bits = np.frombuffer(generator.bytes(size * -(-count // 8)), np.uint8).reshape(size, -1)
-        drawn = np.unpackbits(bits, axis=1, count=count) * weights
+        drawn = np.unpackbits(bits, axis=1, count=count).astype(np.float64)
+        if weighted:
+            drawn *= weights
         means[start : start + size] = drawn @ values / np.maximum(drawn.sum(axis=1), weights.min())[:, None]
     return means
 
@@ -219,17 +224,19 @@ def randomization_test(differences: np.ndarray, samples: int, seed: int) -> np.n
     count, columns = differences.shape
     observed = np.abs(differences.sum(axis=0))
     extreme = np.zeros(columns, np.int64)
+    packed = _random_bits(seed, samples, max(WIDE, 1 << (count // 8).bit_length()))
     for start in range(0, samples, BLOCK):
-        flips = np.stack([_signs(seed, i, count) for i in range(start, min(start + BLOCK, samples))])
+        bits = packed[start : start + BLOCK, : -(-count // 8)]
+        flips = np.unpackbits(bits, axis=1, count=count) * 2.0 - 1.0
         extreme += (np.abs(flips @ differences) >= observed * (1 - TIE) - TIE).sum(axis=0)
     return (1 + extreme) / (1 + samples)
 
 
-def _signs(seed: int, number: int, count: int) -> np.ndarray:
-    """Draw `count` random signs of permutation `number`, float64."""
-    generator = np.random.default_rng([seed, number])
-    bits = np.unpackbits(np.frombuffer(generator.bytes(-(-count // 8)), np.uint8), count=count)
-    return bits * 2.0 - 1.0
+@lru_cache(maxsize=2)
+def _random_bits(seed: int, samples: int, width: int) -> np.ndarray:
+    """Draw bytes for each permutation, (samples, width): those of fewer queries are the first of them."""
+    drawn = [np.random.default_rng([seed, number]).bytes(width) for number in range(samples)]
+    return np.frombuffer(b"".join(drawn), np.uint8).reshape(samples, width)
 
 
 def paired_tests(values: np.ndarray, baseline: np.ndarray, samples: int, seed: int) -> list[PairedTest]:

@@ -67,7 +67,7 @@ class Pair:
     collection: str
     numbers: pd.DataFrame
     rankings: tuple[Mapping[str, Ranking], Mapping[str, Ranking]]
-    grades: Mapping[tuple[str, str], int]
+    grades: Mapping[str, Mapping[str, int]]
     queries: Mapping[str, str]
 
 
@@ -88,7 +88,10 @@ def build_query_page(stage: Stage) -> None:
 
 
 def _pairs(stage: Stage, settings: QueriesSettings) -> Iterator[tuple[str, str, Pair, Texts]]:
-    """Yield collection, method, their pair with the baseline, and the texts that its page shows."""
+    """Yield collection, method, their pair with the baseline, and the texts that its page shows.
+
+    Of runs, judgements and texts only what the pages show is in memory.
+    """
     numbers = pd.concat([read_measures(path, METRIC) for path in stage.paths("per_query")])
     numbers = numbers.drop_duplicates(["model", "collection", "query"])
     runs = dict(zip(settings.runs, stage.paths("runs"), strict=True))
@@ -96,29 +99,44 @@ def _pairs(stage: Stage, settings: QueriesSettings) -> Iterator[tuple[str, str, 
         methods = [name for name, collection in runs if collection == row.name]
         if settings.baseline not in methods:
             continue
-        folder = manifest.parent
-        qrels, queries = read_qrels(folder, row.split), split_queries(folder, row.split)
-        grades = dict(zip(zip(qrels["query"], qrels["document"], strict=True), qrels["grade"], strict=True))
         values = numbers[numbers["collection"] == row.name].pivot(index="query", columns="model", values=METRIC)
-        base = _rankings(runs[settings.baseline, row.name])
+        gains = {
+            name: _gains(values[name], values[settings.baseline])
+            for name in methods
+            if name != settings.baseline or len(methods) == 1
+        }
+        shown = {name: set(chosen(frame, settings.queries)) for name, frame in gains.items()}
+        every, folder = set().union(*shown.values()), manifest.parent
+        grades, queries = _grades(read_qrels(folder, row.split), every), split_queries(folder, row.split)
+        asked = dict(queries[queries["id"].isin(every)].itertuples(index=False))
+        base, where = _rankings(runs[settings.baseline, row.name], every), f"{row.label} ({row.split})"
         pairs = {}
-        for name in methods:
-            if name == settings.baseline and len(methods) > 1:
-                continue
-            frame = pd.DataFrame({"method": values[name], "baseline": values[settings.baseline]})
-            frame["gain"] = frame["method"] - frame["baseline"]
-            frame = frame.sort_values("gain", ascending=False, kind="stable")
+        for name, frame in gains.items():
             labels = settings.labels[name], settings.labels[settings.baseline]
-            where = f"{row.label} ({row.split})"
-            texts = dict(zip(queries["id"], queries["text"], strict=True))
-            pairs[name] = Pair(labels, where, frame, (_rankings(runs[name, row.name]), base), grades, texts)
+            rankings = _rankings(runs[name, row.name], shown[name]), base
+            pairs[name] = Pair(labels, where, frame, rankings, grades, asked)
         texts = read_texts(folder, {document for pair in pairs.values() for document in _documents(pair, settings)})
         for name, pair in pairs.items():
             yield row.name, name, pair, texts
 
 
-def _rankings(path: Path) -> dict[str, Ranking]:
-    run = read_run(path)
+def _gains(method: pd.Series, baseline: pd.Series) -> pd.DataFrame:
+    """Measures of both by query, and the difference, the largest first."""
+    frame = pd.DataFrame({"method": method, "baseline": baseline, "gain": method - baseline})
+    return frame.sort_values("gain", ascending=False, kind="stable")
+
+
+def _grades(qrels: pd.DataFrame, queries: set[str]) -> dict[str, dict[str, int]]:
+    """Grades of these queries, by query and document."""
+    grades: dict[str, dict[str, int]] = {}
+    for query, document, grade in qrels[qrels["query"].isin(queries)].itertuples(index=False):
+        grades.setdefault(query, {})[document] = grade
+    return grades
+
+
+def _rankings(path: Path, queries: set[str]) -> dict[str, Ranking]:
+    """Documents of these queries in a run, best first."""
+    run = read_run(path, queries=queries)
     return {str(query): rows["document"].tolist() for query, rows in run.groupby("query", sort=False)}
 
 
@@ -137,7 +155,7 @@ def _documents(pair: Pair, settings: QueriesSettings) -> Iterator[str]:
 
 
 def _relevant(pair: Pair, query: str) -> list[str]:
-    return [document for (of, document), grade in pair.grades.items() if of == query and grade > 0]
+    return [document for document, grade in pair.grades.get(query, {}).items() if grade > 0]
 
 
 def page(pair: Pair, texts: Texts, settings: QueriesSettings) -> str:
@@ -178,4 +196,4 @@ def _query(pair: Pair, query: str, texts: Texts, depth: int) -> dict[str, Any]:
 def _document(pair: Pair, query: str, name: str, texts: Texts) -> dict[str, Any]:
     title, text = texts.get(name, ("", "the collection has no such document"))
     short = text if len(text) <= CHARACTERS else f"{text[:CHARACTERS].rsplit(' ', 1)[0]} ..."
-    return {"id": name, "title": title, "text": short, "grade": pair.grades.get((query, name))}
+    return {"id": name, "title": title, "text": short, "grade": pair.grades.get(query, {}).get(name)}
