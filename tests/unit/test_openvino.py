@@ -315,3 +315,33 @@ def test_numpy_is_looked_up_before_threads_compute(monkeypatch):
     monkeypatch.setattr(graph.importlib, "import_module", lambda name: SimpleNamespace(Tensor=Tensor))
     graph.openvino()
     assert used == [True]
+
+
+SIGNALS = """
+import gc, signal
+import numpy as np
+from zerodr.encoders.inference.graph import Graph, openvino
+
+openvino()
+from openvino import Model, PartialShape, Type, opset13 as ops
+
+def network():
+    ids = ops.parameter(PartialShape([-1, -1]), Type.i64)
+    return Model([ops.convert(ids, "f32")], [ids], "identity")
+
+signal.signal(signal.SIGTERM, lambda *_: print("told", flush=True))
+graphs = [Graph(network(), 10) for _ in range(3)]
+for graph in graphs:
+    graph(np.ones((1, 2), np.int64))
+graph = None
+while graphs:
+    del graphs[0]
+    gc.collect()
+    signal.raise_signal(signal.SIGTERM)
+"""
+
+
+def test_signals_are_told_after_graphs_have_gone(tmp_path):
+    words = [sys.executable, "-P", "-X", "faulthandler", "-c", SIGNALS]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "told\n" * 3), done.stderr

@@ -17,6 +17,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,6 +61,16 @@ def openvino() -> Any:
     return module
 
 
+@cache
+def core() -> Any:
+    """Return OpenVINO's one core of the process, which lives as long as it.
+
+    A core's CPU plugin sets the thread's stack of signals, and takes that away at its end. After two that ended in the
+    order of their beginning, the first signal (Ctrl-C, SIGTERM) ended the process with a segmentation fault.
+    """
+    return openvino().Core()
+
+
 class Graph:
     """`Graph(network)(ids, mask)`: the outputs of a network, computed by OpenVINO.
 
@@ -83,7 +94,7 @@ class Graph:
             options = {"INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads}
             # Without it each process binds its threads to the same first cores.
             options |= {"ENABLE_CPU_PINNING": False, "ENABLE_HYPER_THREADING": True}
-            compiled = openvino().Core().compile_model(self._network, "CPU", options)
+            compiled = core().compile_model(self._network, "CPU", options)
             idle: SimpleQueue = SimpleQueue()
             for _ in range(threads):
                 idle.put(compiled.create_infer_request())
@@ -241,7 +252,7 @@ def _read(home: Path) -> Converted | None:
 def _load(home: Path) -> Converted:
     facts = json.loads((home / FACTS).read_text(encoding="utf-8"))
     tokenizer = None if facts["tokenizer"] is None else StoredTokenizer(facts["tokenizer"])
-    graph = None if facts["reason"] else Graph(openvino().Core().read_model(home / NETWORK), facts["rows"])
+    graph = None if facts["reason"] else Graph(core().read_model(home / NETWORK), facts["rows"])
     return Converted(graph, facts["reason"], tokenizer)
 
 
