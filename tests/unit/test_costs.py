@@ -55,9 +55,9 @@ def test_finished_jobs_of_other_rules_say_how_fast_the_machine_is(plan, tmp_path
             put(tmp_path / str(len(seconds)), f"{number}", "evaluate_run", taken, WHERE, {})
         return Estimates(plan, tmp_path / str(len(seconds))).seconds(Job("merge_run", WHERE))[0]
 
-    assert reckoned([8.0] * 4) == pytest.approx(3.0), "too few"
-    assert reckoned([8.0, 8.0, 8.0, 8.0, 900.0]) == pytest.approx(6.0), "config/speeds.yaml says 4 and 3"
-    assert reckoned([1.0] * 6) == pytest.approx(0.75)
+    assert reckoned([2.0] * 4) == pytest.approx(1.0), "too few"
+    assert reckoned([2.0, 2.0, 2.0, 2.0, 900.0]) == pytest.approx(2.0), "config/speeds.yaml says 1 and 1"
+    assert reckoned([0.5] * 6) == pytest.approx(0.5)
 
 
 def test_the_same_model_comes_before_the_same_size():
@@ -73,7 +73,7 @@ def test_times_add_up_along_the_longest_chain(plan, tmp_path):
     jobs += [Job("read_units", {"annotator": "a"})]
     told = costs.costs(jobs, Estimates(plan, tmp_path / "past"))
     assert told.seconds[0] == pytest.approx(60 + START_S), "only the record of the planned device counts"
-    assert told.seconds[1] == pytest.approx(3 + START_S), "config/speeds.yaml"
+    assert told.seconds[1] == pytest.approx(1 + START_S), "config/speeds.yaml"
     assert (
         told.path == [0, 1, 2]
         and (len(told.reckoned), told.light) == (1, 1)
@@ -84,7 +84,7 @@ def test_times_add_up_along_the_longest_chain(plan, tmp_path):
     assert told.limits[:3] == [60 * 30, 60 * 30, 0.0]
     assert told.seconds[2:] == [START_S, START_S]
     here = costs.costs(jobs, Estimates(plan, tmp_path / "past"), costs.START_HERE_S)
-    assert here.seconds == pytest.approx([seconds - 8 for seconds in told.seconds])
+    assert here.seconds == pytest.approx([seconds - 9 for seconds in told.seconds])
     text = costs.render(jobs, told)
     assert "about 2 min one after another, 0.00 GPU-hours\n" in text and "embed_corpus dense" in text
     assert "  1 job: estimated from finished jobs of this checkout\n" in text
@@ -126,11 +126,11 @@ def test_limits_are_a_multiple_of_the_estimate_and_have_a_floor(plan, tmp_path):
     assert plan.machines.minutes("merge_run")(SimpleNamespace(**WHERE)) == 30
     index = plan.machines.minutes("index_bm25")
     assert index(SimpleNamespace(collection="other")) == 31 and index(SimpleNamespace(collection="other"), 2) == 62
-    assert estimates.seconds(Job("index_bm25", {"collection": "other"})) == (5 + 3 * 150, False)
+    assert estimates.seconds(Job("index_bm25", {"collection": "other"})) == (1 + 3 * 150, False)
     put(tmp_path / "past", "b", "index_bm25", 9.0, {"collection": "toy"}, {})
     estimates = Estimates(plan, tmp_path / "past")
     assert estimates.seconds(Job("index_bm25", {"collection": "toy"})) == (9.0, True)
-    assert estimates.seconds(Job("index_bm25", {"collection": "other"})) == (455.0, False), "far larger than any other"
+    assert estimates.seconds(Job("index_bm25", {"collection": "other"})) == (451.0, False), "far larger than any other"
     assert plan.machines.minutes("read_units")(SimpleNamespace(annotator="a")) == 720, "unknown: the rule's"
 
 

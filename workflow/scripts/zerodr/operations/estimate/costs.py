@@ -30,7 +30,7 @@ from zerodr.plan.samples import ranked_share
 
 FARMS = (8, 64)
 START_S = 10.0  # a job's start on a cluster: its queue, Snakemake in the job, Python, imports
-START_HERE_S = 2.0  # the same on this machine
+START_HERE_S = 1.0  # the same on this machine, where one process has imported for all
 SIMILAR = 10  # a job that is more times larger than any finished one is reckoned from its work, where that is known
 SHOWN = 8
 FEWEST_PACED = 5  # finished jobs that tell how fast this machine is
