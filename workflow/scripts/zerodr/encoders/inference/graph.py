@@ -40,7 +40,7 @@ log = logging.getLogger("zerodr")
 GRAPHS = STATE / "graphs"
 FORM = 1  # of what is stored; raise it when the conversion changes
 TELEMETRY = "openvino_telemetry"
-FIRST_USE = threading.Lock()
+FIRST_USE, STARTING = threading.Lock(), threading.Lock()
 NETWORK, WEIGHTS, FACTS = "graph.xml", "graph.bin", "facts.json"
 SHIPPED = "graph"  # subfolder of an exported folder
 READ = (".json", ".safetensors", ".txt", ".model")  # suffixes of files that vectors depend on
@@ -61,13 +61,18 @@ def openvino() -> Any:
     return module
 
 
-@cache
 def core() -> Any:
     """Return OpenVINO's one core of the process, which lives as long as it.
 
     A core's CPU plugin sets the thread's stack of signals, and takes that away at its end. After two that ended in the
     order of their beginning, the first signal (Ctrl-C, SIGTERM) ended the process with a segmentation fault.
     """
+    with STARTING:
+        return _started()
+
+
+@cache
+def _started() -> Any:
     return openvino().Core()
 
 
