@@ -1,6 +1,6 @@
 """Take pictures of pages in a headless Chromium: `python docs/pictures/screens.py` writes `docs/pictures/*.png`.
 
-The pages are those of this checkout's results; without a finished main table, or without Chromium, nothing is written.
+The pages are those of this checkout's results: one of an adapted folder, and, where the main table is finished, others.
 """
 
 from __future__ import annotations
@@ -109,8 +109,11 @@ def take_search(page: Path) -> None:
 def main() -> None:
     """Take all pictures that this checkout has pages for."""
     page = newest_page()
+    if BROWSER is not None:
+        for adapted in sorted((ROOT / "results/adapted").glob("*/index.html"))[:1]:
+            take("adapted", adapted.as_uri(), 1100, 800)
     if BROWSER is None or page is None:
-        sys.stderr.write("no pictures of pages: they need Chromium and a finished main table (make mini)\n")
+        sys.stderr.write("no pictures of other pages: they need Chromium and a finished main table (make mini)\n")
         return
     take("leaderboard", page.as_uri(), 1100, 430)
     cell = "[...document.querySelectorAll('#main tbody tr')].pop().querySelector('[data-cell]').click()"
@@ -124,8 +127,6 @@ def main() -> None:
     if (ROOT / "results/lineage/link.json").exists():
         take_mlflow(page)
     take_search(page)
-    for adapted in sorted((ROOT / "results/adapted").glob("*/index.html"))[:1]:
-        take("adapted", adapted.as_uri(), 1100, 800)
 
 
 if __name__ == "__main__":
