@@ -195,8 +195,12 @@ def publish(name: str, folder: Path) -> Path:
 
     layout = LAYOUTS[name]
     tokens = tokenizer(layout.tokens, 200)
-    net = network(layout.network, 64 * (1 + len(tokens) // 64), tokens.pad_token_id)
+    with_pictures = layout.network == "gemma3_text"
+    rows = len(tokens) if with_pictures else 64 * (1 + len(tokens) // 64)
+    net = network(layout.network, rows, tokens.pad_token_id)
     net.to(getattr(torch, layout.dtype)).save_pretrained(folder)
+    if with_pictures:  # a token without a row
+        tokens.add_special_tokens({"additional_special_tokens": ["<image_soft_token>"]})
     tokens.save_pretrained(folder)
     stated = json.loads((folder / "config.json").read_text())
     write(folder / "config.json", stated | layout.config)

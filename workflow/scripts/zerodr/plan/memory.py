@@ -97,7 +97,7 @@ def training_mib(
         frozen: weights have neither gradients nor moments (LoRA).
     """
     weights = network.parameters / MEBI
-    copy, state = (0, LOADED_BYTES) if frozen else (COPY_BYTES * weights, STATE_BYTES)
+    state, copy = (LOADED_BYTES, 2 * LOADED_BYTES * weights) if frozen else (STATE_BYTES, COPY_BYTES * weights)
     if on_gpu:
         each = GPU_LIBRARIES_MIB + LOADED_BYTES * weights + data_mib(data)
     else:

@@ -140,6 +140,11 @@ def stored_facts(tokenizer: Any, probes: Sequence[str]) -> dict[str, Any] | None
     return facts if same else None
 
 
+def added_special(tokenizer: Any) -> set[str]:
+    """Return the special tokens that were added to a tokenizer of transformers."""
+    return {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+
+
 def load_tokenizer(folder: Path) -> Any:
     """Load the folder's tokenizer.
 

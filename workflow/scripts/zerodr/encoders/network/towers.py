@@ -10,6 +10,7 @@ from zerodr.encoders.folder.contract import EncoderContract, Precision
 from zerodr.encoders.network.families import T5_FAMILY
 from zerodr.encoders.network.heads import POOLINGS, Projection, load_projection, unit_length
 from zerodr.encoders.network.loading import load_config, load_network, short
+from zerodr.encoders.network.tokenizing import added_special
 from zerodr.errors import ModelError
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -167,9 +168,11 @@ def check_vocabulary(where: Path | str, tokenizer: Any, config: Any) -> None:
     """Check that tokenizer and embedding table belong together.
 
     Raises:
-        ModelError: a token without a row, many more rows than tokens, or no token to pad with.
+        ModelError: a token without a row (special ones excepted, which no ordinary text holds), many more rows than
+            tokens, or no token to pad with.
     """
-    rows, tokens = config.vocab_size, 1 + max(tokenizer.get_vocab().values(), default=-1)
+    rows, special = config.vocab_size, added_special(tokenizer)
+    tokens = 1 + max((number for token, number in tokenizer.get_vocab().items() if token not in special), default=-1)
     if tokens > rows or rows - tokens > PADDING_ROWS:
         counts = f"the tokenizer knows {tokens} tokens, the model's embedding table has {rows} rows"
         raise ModelError(where, f"tokenizer and model do not belong together: {counts}", "use the model's tokenizer")

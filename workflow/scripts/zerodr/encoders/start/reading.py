@@ -146,13 +146,13 @@ def check_tokens(folder: Path) -> list[str]:
     Raises:
         ModelError: a word of the tokenizer has none.
     """
-    from zerodr.encoders.network.tokenizing import load_tokenizer
+    from zerodr.encoders.network.tokenizing import added_special, load_tokenizer
 
     rows = read_json(folder / "config.json").get("vocab_size")
     if not isinstance(rows, int):
         return []
     tokenizer = load_tokenizer(folder)
-    special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+    special = added_special(tokenizer)
     beyond = sorted(token for token, number in tokenizer.get_vocab().items() if number >= rows)
     words = [token for token in beyond if token not in special]
     if words:
