@@ -129,6 +129,8 @@ def test_every_answer_about_made_queries_is_called_a_proxy():
     kinds = [kind("titles", 0.1)]
     answer, _ = answered(*kinds)
     assert "a proxy: nobody judged them" in sentences(answer, kinds, {name: name for name in NAMES})[0]
+    few = [*kinds, kind("test", 0.1, proxy=False, decides=False)]
+    assert "are too few to decide)" in sentences(answer, few, dict.fromkeys(NAMES, "x"))[0]
     judged = [kind("test", 0.1, proxy=False)]
     assert "proxy" not in sentences(answered(*judged)[0], judged, {name: name for name in NAMES})[0]
 

@@ -58,6 +58,7 @@ def test_other_vectors_in_sentence_transformers_are_said_and_the_export_is_writt
     run_spec(StageSpec("export_adapted", 2, {}, inputs, {"model": MODEL}, params, 3), adapted.export_adapted)
     card = (Path(MODEL).parent / "README.md").read_text()
     assert "**Search with zerodr alone**: sentence-transformers gives other vectors (cosine 0.9)." in card
+    assert card.index("Retriever.load(") < card.index("SentenceTransformer("), "what was measured comes first"
     assert read_retriever(Path(MODEL).parent).encoder == "tiny"
     index = Path(MODEL).parent / "index"
     assert read_index(index)["documents"] == 1 and pq.read_table(index / "corpus.parquet").to_pylist() == rows

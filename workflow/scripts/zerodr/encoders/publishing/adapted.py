@@ -41,6 +41,15 @@ from zerodr.encoders.publishing.export import agreement, copy_plain_model
 from zerodr.errors import ModelError
 from zerodr.lexical.index import VOLATILE
 
+USAGE = """## Use
+
+```python
+from zerodr import Retriever
+
+retriever = Retriever.load("path/to/this/folder")
+hits = retriever.search(["who wrote the play?"], k=10)
+```"""
+
 log = logging.getLogger("zerodr")
 
 
@@ -94,7 +103,8 @@ def export_adapted(stage: Stage) -> None:
     table = pd.read_csv(home / "comparison.tsv", sep="\t")
     chosen = next(method for method in settings.methods if method.name == answer["choice"])
     facts = retriever(settings, chosen)
-    measured = CardSection(measured_text(settings, answer, table, chosen), "")
+    title, text = f"{chosen.label} for {settings.collection}", measured_text(settings, answer, table, chosen)
+    measured = CardSection(text, "" if facts.ways[chosen.name].kind == DENSE else " the encoder alone")
     if chosen.encoder:
         manifest = stage.paths("models")[settings.encoders.index(chosen.encoder)]
         params = ExportParams(model=chosen.encoder, scope=chosen.scope, licences=chosen.licences)
@@ -102,17 +112,15 @@ def export_adapted(stage: Stage) -> None:
         for paper in papers():
             if paper.export is not None:
                 paper.export(manifest.parent, target, params)
-        sections = [measured]
+        sections = [CardSection(USAGE, ""), measured]
         try:
             stage.metric("sentence_transformers_min_cosine", agreement(target))
         except ModelError as error:  # the comparison is done, and its page must not be lost
             log.warning("%s: search with zerodr alone", error)
             sections.append(CardSection(f"**Search with zerodr alone**: {error.what}.", ""))
-        write_card(target, params, contract, read_chain(str(manifest)), None, sections)
+        write_card(target, params, contract, read_chain(str(manifest)), None, sections, title)
     else:
-        (target / "README.md").write_text(
-            f"# {chosen.label} for {settings.collection}\n\n{measured.text}\n", encoding="utf-8"
-        )
+        (target / "README.md").write_text(f"# {title}\n\n{USAGE}\n\n{measured.text}\n", encoding="utf-8")
     for name in facts.named(FEEDBACK):
         if name in settings.attentions:
             manifest = stage.paths("attentions")[settings.attentions.index(name)]

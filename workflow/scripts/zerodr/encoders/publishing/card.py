@@ -109,10 +109,11 @@ def write_card(
     chain: Chain,
     table: Path | None,
     sections: Sequence[CardSection] = (),
+    title: str = "",
 ) -> None:
     """Write `README.md`: summary, use, protocol, data, training and results of the model."""
-    title = f"# {params.model}" + (f" for {params.scope}" if params.scope != "shared" else "")
-    texts = [_front_matter(contract, chain), title, _summary(contract, chain)]
+    name = title or params.model + (f" for {params.scope}" if params.scope != "shared" else "")
+    texts = [_front_matter(contract, chain), f"# {name}", _summary(contract, chain)]
     texts += [section.text for section in sections]
     texts += [USAGE.format(without="".join(section.without for section in sections))]
     texts += [_protocol(contract, chain), _data(chain, params.licences), _training(chain)]
