@@ -155,6 +155,8 @@ def test_columns_of_a_table_are_guessed_told_and_chosen(tmp_path):
     assert remarks[0].startswith("faq.csv: text is column 'answer', title 'none', id 'row of the table'; not read: ")
     documents, _ = read(tmp_path, columns=Columns(text="answer", title="question", id="source"))
     assert documents[0][:3] == ("x", "What is it?", "A long answer")
+    (tmp_path / "faq.csv").write_text(FAQ.replace("question", "Subject"))
+    assert read(tmp_path)[0][0][:3] == ("faq.csv#1", "What is it?", "A long answer")
     with pytest.raises(CollectionError, match=r"has no column 'answr' \(--text\): did you mean answer"):
         read(tmp_path, columns=Columns(text="answr"))
     (tmp_path / "faq.csv").write_text(FAQ + "only one cell\n")

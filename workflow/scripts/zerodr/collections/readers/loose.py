@@ -17,6 +17,7 @@ from zerodr.config.loose_files import Cut, is_table
 from zerodr.config.quantities import counted, first_names
 from zerodr.errors import CollectionError, nearest
 
+HEADINGS = ("heading", "headline", "subject")  # columns that are titles, where there is no `title`
 ROW = "row of the table"  # stands for a column that a table lacks
 
 
@@ -143,7 +144,8 @@ class LooseReader(FolderReader):
         by_name = fields_of(names, "corpus")
         length = {name: sum(len(str(value.get(name) or "")) for value in sample) for name in names}
         text = self.columns.text or by_name.text or max(names, key=lambda name: length[name])
-        key, title = self.columns.id or by_name.id, self.columns.title or by_name.title
+        heading = next((name for name in names if name.strip().lower() in HEADINGS), "")
+        key, title = self.columns.id or by_name.id, self.columns.title or by_name.title or heading
         if not length[text]:
             problem = f"column {text!r} is empty in the first {len(sample)} rows"
             raise CollectionError(f"{self.archive.name}/{member}", problem, "name the text's: --text COLUMN")
