@@ -61,6 +61,7 @@ PHASES = [  # title, what it hands on, colour, files of workflow/rules with thei
 ]
 SKIPS = [("Models", "Measures", "models"), ("Words", "Measures", "rankings")]  # arrows at the right margin, inner first
 LOOP = ("Search", "Signals", "next episode")  # the arrow at the left margin
+ROW = 3  # names beside the heading of a phase with one file
 WIDTH, LEFT, RIGHT, LABEL, LINE, PAD, GAP = 960, 48, 84, 128, 16, 12, 38
 
 
@@ -109,7 +110,8 @@ def draw(by_file: dict[str, list[str]], joined: set[tuple[str, str]]) -> str:
     for title, gives, colour, files in PHASES:
         single = len(files) == 1
         tallest = 0 if single else max(len(by_file[file]) for file in files)
-        height = PAD * 2 + (LINE + 12 if single else 22 + tallest * LINE + 6)
+        rows = -(-len(by_file[next(iter(files))]) // ROW) if single else 0
+        height = PAD * 2 + (rows * LINE + 12 if single else 22 + tallest * LINE + 6)
         spans[title] = (top, top + height)
         parts.append(box(LEFT, top, WIDTH - LEFT - RIGHT, height, fill=colour, stroke=colour, opacity=0.1))
         parts.append(text(LEFT + PAD, top + PAD + 17, title, size=16, font_weight="700"))
@@ -120,7 +122,7 @@ def draw(by_file: dict[str, list[str]], joined: set[tuple[str, str]]) -> str:
             parts.append(text(x + 10, top + PAD + 18, heading, size=13, fill="#fff", font_weight="600"))
             for number, name in enumerate(by_file[file]):
                 if single:
-                    at = x + 140 + number * 175, top + PAD + 18
+                    at = x + 140 + number % ROW * 175, top + PAD + 18 + number // ROW * LINE
                 else:
                     at = x + 10, top + PAD + 36 + number * LINE
                 parts.append(text(*at, name, fill="#fff", font_family=MONO))

@@ -9,7 +9,10 @@ import shlex
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -18,6 +21,8 @@ from tests.dag.conftest import clone
 
 from zerodr.__main__ import app
 from zerodr.checkout import split_config
+from zerodr.config.files import read_yaml
+from zerodr.config.load import load_bench
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "config/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -28,15 +33,16 @@ FILLED = {
     "<protocol>": "standard",
     "<name>": "train",
 }
+NEW = ("python", "-m", "zerodr", "new")
 STARTS = ("snakemake", "make", "python", "bash")
 BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```", re.M | re.S)
 CODE = re.compile(r"`([^`\n]+)`")
 
 
-def shown() -> list[list[str]]:
+def shown(pages: list[Path]) -> list[list[str]]:
     """Words of every command in a block or in backticks, each once. Placeholders are filled in, comments left out."""
     texts = []
-    for page in PAGES:
+    for page in pages:
         text = page.read_text()
         texts += [line for _, block in BLOCK.findall(text) for line in block.replace("\\\n", " ").splitlines()]
         texts += CODE.findall(BLOCK.sub("", text))
@@ -54,9 +60,9 @@ def shown() -> list[list[str]]:
     return commands
 
 
-def commands(*start: str) -> list[list[str]]:
-    """Shown commands that start so."""
-    return [words for words in shown() if tuple(words[: len(start)]) == start]
+def commands(*start: str, pages: list[Path] = PAGES) -> list[list[str]]:
+    """Commands that pages show and that start so."""
+    return [words for words in shown(pages) if tuple(words[: len(start)]) == start]
 
 
 def split_targets(words: list[str]) -> tuple[list[str], list[str]]:
@@ -75,23 +81,35 @@ def split_targets(words: list[str]) -> tuple[list[str], list[str]]:
     return targets, [option for option in options if option != "-n"]
 
 
-def plans() -> dict[tuple[str, ...], list[str]]:
-    """Targets by options: what one dry run can plan together."""
-    together: dict[tuple[str, ...], list[str]] = {}
-    for words in commands("snakemake"):
-        targets, options = split_targets(words[1:])
-        together.setdefault(tuple(options), []).extend(targets)
+def writes(page: Path) -> bool:
+    """Whether a page has its reader write files of a bench: what it shows is then tried from these alone."""
+    return "```yaml" in page.read_text() or bool(commands(*NEW, pages=[page]))
+
+
+OTHERS = tuple(page for page in PAGES if not writes(page))
+GROUPS = [(page,) for page in PAGES if writes(page)] + [OTHERS]
+Options = tuple[str, ...]
+
+
+def plans() -> dict[tuple[int, Options], list[str]]:
+    """Targets by group of pages and options: what one dry run can plan together."""
+    together: dict[tuple[int, Options], list[str]] = {}
+    for number, pages in enumerate(GROUPS):
+        for words in commands("snakemake", pages=list(pages)):
+            targets, options = split_targets(words[1:])
+            together.setdefault((number, tuple(options)), []).extend(targets)
     return together
 
 
 @pytest.fixture(scope="module")
-def documented(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A clone with what the pages tell to write: recipes, a folder with a model, a corpus with judgements."""
-    folder = clone(ROOT, tmp_path_factory.mktemp("documented"))
-    for number, (title, text) in enumerate(recipe_blocks()):
-        path = folder / (title or f"config/methods/example{number}.yaml")
-        path.parent.mkdir(exist_ok=True)
-        path.write_text((path.read_text() if path.exists() else "") + text)
+def documented(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
+    """Clones with what a group of pages tells to write, beside documents, judgements and numbers of the reader's."""
+    return cache(lambda number: follow(GROUPS[number], tmp_path_factory.mktemp("documented")))
+
+
+def follow(pages: tuple[Path, ...], target: Path) -> Path:
+    """Do what pages tell, in a clone: `zerodr new`, then files that they show."""
+    folder = clone(ROOT, target)
     (folder / "path/to/folder").mkdir(parents=True)
     notes = folder / "path/to/notes"
     (notes / "qrels").mkdir(parents=True)
@@ -104,35 +122,86 @@ def documented(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for path in sorted(path for path in notes.rglob("*") if path.is_file()):
             archive.write(path, path.relative_to(notes))
     environment = {name: value for name, value in os.environ.items() if name != "ZERODR_MY"}
-    for words in commands("python", "-m", "zerodr", "new"):
+    for words in commands(*NEW, pages=list(pages)):
         done = subprocess.run(
             [sys.executable, *words[1:]], cwd=folder, capture_output=True, text=True, check=False, env=environment
         )
         assert done.returncode == 0 and "next: snakemake" in done.stdout, f"{words}\n{done.stderr}"
+    for title, text in [block for page in pages for block in files_of(page)[0]]:
+        path = folder / title
+        path.parent.mkdir(exist_ok=True)
+        path.write_text((path.read_text() if "variants" in yaml.safe_load(text) and path.exists() else "") + text)
     return folder
 
 
-def recipe_blocks() -> list[tuple[str, str]]:
-    """Titles (or "") and texts of whole recipes; a block of scales and variants has the title of the one above."""
-    blocks, last = [], ""
-    for page in PAGES:
-        for info, text in BLOCK.findall(page.read_text()):
-            if not info.startswith("yaml"):
-                continue
-            titles, keys = re.findall(r'title="(.*)"', info), yaml.safe_load(text)
-            if "variants" in keys and "kind" not in keys:
-                blocks.append((last, text))
-            elif "kind" in keys or "like" in keys:
-                last = titles[0] if titles else ""
-                blocks.append((last, text))
-    return blocks
+def files_of(page: Path) -> tuple[list[tuple[str, str]], list[str]]:
+    """Blocks of YAML: files with their names (variants with that of the recipe above), and pieces of shipped files."""
+    files, pieces, last = [], [], ""
+    for info, text in BLOCK.findall(page.read_text()):
+        if not info.startswith("yaml"):
+            continue
+        titles, keys = re.findall(r'title="(config/my/.*)"', info), yaml.safe_load(text)
+        if titles or "kind" in keys or "like" in keys:
+            last = titles[0] if titles else f"config/my/example{len(files)}.yaml"
+            files.append((last, text))
+        elif "variants" in keys:
+            files.append((last, text))
+        else:
+            pieces.append(text)
+    return files, pieces
 
 
-@pytest.mark.parametrize("options", plans(), ids=shlex.join)
-def test_snakemake_commands_can_be_planned(snakemake, documented, options):
-    targets = plans()[options]
-    done = snakemake("-n", *targets, *options, "--quiet", "all", cwd=documented)
+def holds(whole: Any, piece: Any) -> bool:
+    """Whether settings hold all that a piece of them says."""
+    if isinstance(piece, dict):
+        return isinstance(whole, dict) and all(key in whole and holds(whole[key], piece[key]) for key in piece)
+    if isinstance(piece, list):
+        return isinstance(whole, list) and all(any(holds(one, other) for one in whole) for other in piece)
+    return whole == piece
+
+
+PIECES = [(page, text) for page in PAGES for text in files_of(page)[1]]
+
+
+@pytest.mark.parametrize(("page", "text"), PIECES, ids=[f"{page.stem}{n}" for n, (page, _) in enumerate(PIECES)])
+def test_a_piece_of_a_file_is_in_it(documented, page, text):
+    keys = yaml.safe_load(text)
+    if "objective" in keys and "arguments" in keys["objective"]:  # of a loss that the page had written
+        written = documented(GROUPS.index((page,))) / f"config/my/dpr-{keys['objective']['name']}.yaml"
+        assert holds(read_yaml(written)["settings"]["chain"]["ep0"], keys)
+    elif "objective" in keys or "main" in keys:
+        assert text in (ROOT / f"docs/{page.name}").read_text()  # followed by tests/unit/test_docs.py
+    elif "archive" in keys:
+        rows = read_yaml(ROOT / "config/collections/small.yaml")["collections"]
+        assert holds(rows[keys["archive"].removesuffix(".zip")], keys)
+    else:
+        before = page.read_text().partition(text)[0]
+        recipe, _, variant = re.findall(r"[Tt]his is `([^`]+)`", before)[-1].partition("+")
+        file = read_yaml(ROOT / f"config/methods/{recipe}.yaml")
+        assert holds(file["variants"][variant] if variant else file, keys)
+
+
+@pytest.mark.parametrize(
+    ("number", "options"), plans(), ids=[f"{GROUPS[n][0].stem}-{shlex.join(options)}" for n, options in plans()]
+)
+def test_snakemake_commands_can_be_planned(snakemake, documented, number, options):
+    targets = plans()[number, options]
+    done = snakemake("-n", *targets, *options, "--quiet", "all", cwd=documented(number))
     assert done.returncode == 0, f"{targets} {options}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("number", range(len(GROUPS)), ids=[pages[0].stem for pages in GROUPS])
+def test_what_a_page_has_written_is_read(documented, monkeypatch, number):
+    folder = documented(number)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("ZERODR_MY", str(folder / "config/my"))
+    bench = load_bench(folder)
+    for page in GROUPS[number]:
+        for title, text in files_of(page)[0]:
+            keys, name = yaml.safe_load(text), Path(title).stem
+            recipes = {name} if "kind" in keys or "like" in keys else set()
+            recipes |= {f"{name}+{variant}" for variant in keys.get("variants", {})}
+            assert recipes <= set(bench.methods) and set(keys.get("collections", {})) <= set(bench.collections)
 
 
 @pytest.mark.parametrize("words", [w for w in commands("python", "-m", "zerodr") if w[3:]], ids=shlex.join)
@@ -166,4 +235,5 @@ def test_examples_of_every_kind_are_found():
     assert len(commands("snakemake")) >= 40
     assert len(commands("python", "-m", "zerodr")) >= 10
     assert ["make", "mini"] in commands("make")
-    assert {title for title, _ in recipe_blocks()} >= {"", "config/my/my-dpr.yaml", "config/my/my-model.yaml"}
+    titles = {title for page in PAGES for title, _ in files_of(page)[0]}
+    assert titles >= {"config/my/config.yaml", "config/my/my-dpr.yaml", "config/my/claims.yaml"} and len(PIECES) >= 5
