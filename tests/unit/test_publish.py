@@ -24,6 +24,7 @@ from zerodr.plan import paths
 from zerodr.plan.rules import RULES
 
 __all__ = ["plan", "template"]
+VIEW = "viewStateShareKey=methods&workflowType=machine_learning"
 SUMMARY = paths.summary("dense", "toy", "standard")
 
 
@@ -133,7 +134,7 @@ def test_the_experiment_has_a_description_and_views_with_a_column_a_collection(p
     listed = json.loads(tags[views.VIEW_TAG + "evaluations"])["searchFilter"]
     assert {run.info.run_name for run in walk.runs(listed)} == {"bm25-flat toy", "dense toy", "hybrid toy"}
     address = json.loads(Path("results/lineage/link.json").read_text())
-    assert address == f"http://127.0.0.1:5000/#/experiments/{walk.experiment}/runs?viewStateShareKey=methods"
+    assert address == f"http://127.0.0.1:5000/#/experiments/{walk.experiment}/runs?{VIEW}"
 
 
 def test_small_files_of_a_folder_are_there_and_big_ones_are_not(plan):

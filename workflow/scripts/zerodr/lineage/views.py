@@ -97,9 +97,9 @@ def _view(search: str, columns: list[str], order: str) -> dict[str, Any]:
 
 
 def link(uri: str, experiment: str, view: str) -> str:
-    """Return the address of a view; of a database, on the page that `make mlflow` opens."""
+    """Return the address of a view, among MLflow's pages for trainings; of a database, where `make mlflow` opens it."""
     page = uri.rstrip("/") if uri.startswith(("http:", "https:")) else PAGE
-    return f"{page}/#/experiments/{experiment}/runs?viewStateShareKey={view}"
+    return f"{page}/#/experiments/{experiment}/runs?viewStateShareKey={view}&workflowType=machine_learning"
 
 
 def key_of(record: Record) -> str:
