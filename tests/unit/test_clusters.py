@@ -108,9 +108,11 @@ def test_groups_that_cannot_be_given_are_named(here, text, match):
         run(**GIVEN)
 
 
-def test_given_groups_need_no_settings_of_k_means():
-    with pytest.raises(ValueError, match="count is for k-means, which clusters.file replaces"):
-        ClusterSettings(file="groups.tsv", count=10)
+def test_given_groups_replace_k_means_of_a_scale_below():
+    """`mini` has fewer clusters: a file on top needs no other key, and makes the same whatever the scale says."""
+    assert ClusterSettings(file="groups.tsv", count=10) == ClusterSettings(file="groups.tsv")
+    with pytest.raises(ValueError, match="cuont"):
+        ClusterSettings(file="groups.tsv", cuont=10)
     assert "file" not in ClusterSettings().model_dump(), "what was made before stays"
 
 

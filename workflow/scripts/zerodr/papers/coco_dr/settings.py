@@ -23,7 +23,7 @@ class ClusterSettings(Settings):
     later: ClassVar = ("file",)
     file: str | None = None
     """A table of tab-separated values with columns `query` (id) and `group` (any name), which has every training query:
-    groups that are known, in place of k-means."""
+    groups that are known. The other keys are of k-means, which they replace."""
     count: int = Field(50, ge=2)
     """K, clusters."""
     metric: Literal["l2", "cosine"] = "l2"
@@ -35,15 +35,13 @@ class ClusterSettings(Settings):
     sample: int | None = Field(None, ge=1)
     """Training points for each centroid (a seeded sample; 256 in the released code). None: all queries."""
 
-    @model_validator(mode="after")
-    def _given(self) -> ClusterSettings:
-        fields = ClusterSettings.model_fields
-        unread = [name for name in fields if name != "file" and getattr(self, name) != fields[name].default]
-        if self.file is not None and unread:
-            raise ValueError(
-                f"{unread[0]} is for k-means, which clusters.file replaces: leave it out, or set it to null"
-            )
-        return self
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, value: Any) -> Any:
+        """Leave k-means out where groups are given: a recipe or a scale below may have set it."""
+        given = isinstance(value, dict) and value.get("file") is not None
+        k_means = ClusterSettings.model_fields.keys() - {"file"}
+        return {key: one for key, one in value.items() if key not in k_means} if given else value
 
 
 class GroupSettings(Settings):
