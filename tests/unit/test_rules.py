@@ -161,6 +161,7 @@ READ_WHERE_A_FILE_IS = {  # inputs that the golden plans lack: their recipes nam
     "import_model": {"files"},
     "init_model": {"files"},
     "mine_negatives": {"file"},
+    "cluster_queries": {"groups"},
     "finetune": {"rem"},
 }
 

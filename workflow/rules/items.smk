@@ -5,7 +5,8 @@ rule build_item:
     """Build a table, or the numbers of a figure, of a paper: published values next to ours.
 
     Reads: per_query, reference, measures, projections, models, collections, statistics, spaces, search, losses,
-    main, queries, learning, augmenter, source_per_query, nearest, latency, clusters.
+    main, queries, learning, augmenter, source_per_query, nearest, latency, clusters, indexes, index, memory_index,
+    lexical, corpus.
     """
     input:
         unpack(PLAN.inputs("build_item")),

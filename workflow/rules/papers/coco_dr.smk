@@ -4,7 +4,7 @@
 rule cluster_queries:
     """Cluster training queries by their vectors.
 
-    Reads: collection, queries.
+    Reads: collection, groups, queries.
     """
     input:
         unpack(PLAN.inputs("cluster_queries")),

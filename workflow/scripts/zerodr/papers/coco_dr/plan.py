@@ -30,7 +30,7 @@ ADDITIONS |= {"groups": 1}
 RULES |= {
     "cluster_queries": Rule("papers.coco_dr.cluster_queries:cluster_queries", "cluster", CLUSTERING, seeded=True),
     "measure_clusters": Rule("papers.coco_dr.measures:measure_clusters", "measure", MEASURING),
-    "measure_training": Rule("papers.coco_dr.measures:measure_clusters", "measure", MEASURING, behind=1),
+    "measure_training": Rule("papers.coco_dr.measures:measure_clusters", "measure", MEASURING),
     "measure_space": Rule("papers.coco_dr.measures:measure_space", "measure", MEASURING, seeded=True),
 }
 

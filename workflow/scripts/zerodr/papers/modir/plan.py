@@ -28,10 +28,7 @@ add_targets(
     Target(paths.domains("{learned}", "{target}", "measures.tsv"), "how far a model's source and target lie apart"),
     Target(paths.domains("{learned}", "{target}", "nearest.parquet"), "nearest source queries of a target's queries"),
     Target(paths.domains("{learned}", "{target}", "tsne.parquet"), "both in the plane, by t-SNE"),
-    Target(
-        paths.domain_indexes("{learned}", "{target}", "{protocol}"),
-        "KNN-Source% of all documents, and how it ranks the source",
-    ),
+    Target(paths.domain_indexes("{learned}", "{target}", "{protocol}"), "the same of all documents; the source ranked"),
     learned=Placeholder(
         lambda plan: [name for name, method in plan.bench.methods.items() if method.kind == "trained" and method.ranks],
         "{trained} and {adapted}",
