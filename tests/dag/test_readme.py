@@ -115,6 +115,7 @@ def follow(pages: tuple[Path, ...], target: Path) -> Path:
     (notes / "qrels").mkdir(parents=True)
     (notes / "corpus.jsonl").write_text('{"_id": "1", "text": "a note"}\n')
     (folder / "path/to/scifact.trec").write_text("q Q0 1 1 1.0 t\n")
+    (folder / "groups.tsv").write_text("query\tgroup\nq\tlaw\n")
     (folder / "path/to/scores.tsv").write_text("method\tcollection\tndcg_at_10\nours\tscifact\t0.7\n")
     (notes / "queries.jsonl").write_text('{"_id": "q", "text": "a note?"}\n')
     (notes / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t1\t1\n")
