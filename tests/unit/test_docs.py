@@ -29,7 +29,7 @@ from zerodr.errors import ModelError
 from zerodr.training.objectives.ranking import ScoreLoss
 
 WRITTEN = {
-    "tests/unit/test_grades.py",
+    "tests/unit/test_best_grade.py",
     "config/revisions.yaml",
 }  # by the reader of an example, or by a run
 HINGE = {
