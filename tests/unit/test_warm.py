@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from snakemake.benchmark import BenchmarkRecord
 
-from zerodr.operations.warm import LIBRARY, WarmProcess
+from zerodr.operations.warm import LIBRARY, RULES, WarmProcess
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks on Linux alone")
 FACTS = """
@@ -52,6 +52,14 @@ def test_a_job_is_a_process_of_its_own_with_its_environment_and_threads(warm):
 def test_a_job_without_a_network_finds_none_of_the_large_libraries(warm):
     assert run(warm, FACTS) == 0
     assert json.loads(Path("facts.json").read_text())["loaded"] == []
+
+
+@pytest.mark.parametrize("rule", ["embed_corpus", "embed_memory", "embed_memory_queries", "embed_queries"])
+def test_embedding_imports_torch_only_where_it_computes_with_it(rule):
+    module = RULES[rule].function.split(":")[0]
+    told = f"import sys, zerodr.{module}; raise SystemExit('torch' in sys.modules)"
+    environment = os.environ | {"PYTHONPATH": str(LIBRARY.parent)}
+    assert subprocess.run([sys.executable, "-c", told], env=environment, check=False).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
-"""Stages that embed memories and queries, fused ones too, and `measure_latency`, which times a query's components.
+"""Stage that embeds queries with documents of memories, and `measure_latency`, which times a query's components.
 
-The augmenter's vectors of memories and queries find augmentation documents (`embed_memory`, `embed_memory_queries`);
-the main model's vectors of queries with these documents search the target (`embed_fused_queries`). `measure_latency`
+The main model's vectors of queries with these documents search the target (`embed_fused_queries`). `measure_latency`
 (MoMA table 3) times one query at a time, but for the search of the target, which takes all queries in one batch as the
 paper's does. The search of the mixture is not in it: its documents are read from the rankings.
 """
@@ -37,7 +36,7 @@ from zerodr.papers.moma.fusion_encoder import FusionEncoder, load_fusing
 from zerodr.papers.moma.grounding import Grounding, ground
 from zerodr.retrieval.batching import Ahead
 from zerodr.retrieval.candidates import id_ranks
-from zerodr.retrieval.embed import QuerySettings, document_texts, embed_corpus, embed_queries
+from zerodr.retrieval.embed import QuerySettings, document_texts
 from zerodr.retrieval.exact import search_exact
 from zerodr.retrieval.store import EmbeddingStore
 from zerodr.retrieval.vectors import Vectors
@@ -61,16 +60,6 @@ class FusedQuerySettings(QuerySettings):
     """A query does not get documents that are judged relevant to it (training queries, where training does so)."""
     cache_mib: int = Field(2048, ge=0)
     """Memory for encoder states of documents; those that were used longest ago go first."""
-
-
-def embed_memory(stage: Stage) -> None:
-    """Inputs `collection` (the memory), `model` (with an augmenter); output `embeddings`, rows of one shard."""
-    embed_corpus(stage, augmenter_of(stage.path("model"), True))
-
-
-def embed_memory_queries(stage: Stage) -> None:
-    """Inputs `collection`, `model` (with an augmenter); output `embeddings`, by which augmentation is searched."""
-    embed_queries(stage, augmenter_of(stage.path("model"), True))
 
 
 def embed_fused_queries(stage: Stage) -> None:

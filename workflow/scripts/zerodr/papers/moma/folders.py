@@ -6,7 +6,6 @@ from zerodr.config.params import ExportParams
 from zerodr.encoders.folder.checkpoint import all_model_files, copy_files
 from zerodr.encoders.folder.contract import CONTRACT, CardSection, PaperFolders, read_contract, write_model_json
 from zerodr.errors import ModelError
-from zerodr.papers.moma.fusion_encoder import FUSION, FusionContract, FusionEncoder, fusion_json
 from zerodr.papers.moma.settings import TARGET, Augmentation, AugmentationKeys
 
 MEMORIES = """## Queries are augmented
@@ -87,6 +86,8 @@ def write_fusion(folder: Path, augmentation: Augmentation) -> None:
     Raises:
         ModelError: the model of the folder can't fuse.
     """
+    from zerodr.papers.moma.fusion_encoder import FUSION, FusionContract, FusionEncoder, fusion_json
+
     FusionEncoder.load(folder)
     used = augmentation.model_dump(include=set(FusionContract.model_fields))
     write_model_json(folder / FUSION, fusion_json(FusionContract(**used)))
