@@ -12,6 +12,8 @@ from zerodr.config.stages import PretrainStage
 from zerodr.config.trained import AnyLearningStage
 from zerodr.config.training import JoinedTexts
 
+TITLES, SENTENCES = "titles", "sentences"  # kinds of known items
+
 
 class Workers(Settings):
     """Machine on which a stage trains."""

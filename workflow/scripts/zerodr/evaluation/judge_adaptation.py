@@ -15,7 +15,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import read_run
 from zerodr.collections.access import read_qrels, read_texts, split_queries
 from zerodr.config.base import Settings, validate
-from zerodr.config.params import Candidate
+from zerodr.config.params import SENTENCES, Candidate
 from zerodr.evaluation.adaptation import JUDGED, Comparison, QueryKind, agreement, decide, sentences
 from zerodr.evaluation.advice import advice, replaced, right_first
 from zerodr.evaluation.evaluate import read_measures
@@ -24,7 +24,6 @@ from zerodr.evaluation.grades import COLUMNS, id_cell, read_grades
 from zerodr.evaluation.judged import judge
 from zerodr.evaluation.metrics import measure
 from zerodr.evaluation.numbers import tsv
-from zerodr.mining.held_out import SENTENCES
 
 METRIC, JUDGED_METRIC, CUT = "ndcg_cut_10", "ndcg_cut_10_judged", 10
 PAIRS, SHOWN_LETTERS, EXAMPLES = 50, 1000, 5

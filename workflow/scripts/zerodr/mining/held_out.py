@@ -24,11 +24,12 @@ from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import CORPUS_SCHEMA, ROW_GROUP, corpus_size, read_corpus, write_generated_queries
 from zerodr.config.base import Settings, validate
 from zerodr.config.generation import WriterSettings
+from zerodr.config.params import SENTENCES, TITLES
 from zerodr.errors import CollectionError
 from zerodr.mining.cut import WORD, sentences_of
 from zerodr.mining.written import lots_of, write
 
-TITLES, SENTENCES = KINDS = ("titles", "sentences")
+KINDS = (TITLES, SENTENCES)
 QUESTIONS = "questions"
 
 
