@@ -155,7 +155,7 @@ class FinetuneStage(LearningStage, FollowingStage):
             raise ValueError(
                 "training.consecutive_negatives needs objective.negatives_per_query: 1 and training.bucket_batches: 0"
             )
-        if self.training.lora_rank is not None and (key := self.freezing or (self.encoding or [None])[0]):
+        if self.training.lora_rank is not None and (key := self.freezing or next(iter(self.encoding), None)):
             raise ValueError(f"training.lora_rank is for models without {key}: leave it out")
         if self.generate is not None and self.scope == "shared":
             raise ValueError("generate makes queries of a target's documents: set scope: target")

@@ -115,8 +115,8 @@ def find_files(folder: Path) -> dict[str, tuple[str, ...]]:
     sections["judgements"] = [path for path in judged if split_of(path)]
     files = {section: tuple(str(path) for path in paths if path.is_file()) for section, paths in sections.items()}
     if not files["corpus"]:
-        judged = {path for paths in files.values() for path in paths}
-        files["corpus"] = tuple(path for path in map(str, loose_files(folder)[0]) if path not in judged)
+        taken = {path for paths in files.values() for path in paths}
+        files["corpus"] = tuple(path for path in map(str, loose_files(folder)[0]) if path not in taken)
     return {section: paths for section, paths in files.items() if paths}
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import warnings
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,9 +46,9 @@ def write_onnx(folder: Path, target: Path) -> None:
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of traced conditions: the comparison says whether they matter
-            options = {"input_names": INPUTS, "output_names": [OUTPUT], "dynamic_axes": axes, "dynamo": False}
+            names: dict[str, Any] = {"input_names": INPUTS, "output_names": [OUTPUT], "dynamic_axes": axes}
             traced = torch.jit.trace(tower, short_inputs, check_trace=False, strict=False)
-            torch.onnx.export(traced, short_inputs, str(target / GRAPH), **options)
+            torch.onnx.export(traced, short_inputs, str(target / GRAPH), dynamo=False, **names)
             expected = tower(*inputs).numpy()
         vectors = _run(target / GRAPH, [one.numpy() for one in inputs])
     except FAILURES as error:
@@ -60,7 +62,6 @@ def write_onnx(folder: Path, target: Path) -> None:
 
 def _run(graph: Path, inputs: list[np.ndarray]) -> np.ndarray:
     """Compute vectors by ONNX Runtime."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
+    runtime = import_module("onnxruntime")  # no requirement: who exports ONNX installs it
+    session = runtime.InferenceSession(str(graph), providers=["CPUExecutionProvider"])
     return session.run([OUTPUT], dict(zip(INPUTS, inputs, strict=True)))[0]
