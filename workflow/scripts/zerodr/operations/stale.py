@@ -69,7 +69,7 @@ def forced_words(outputs: Iterable[str], argv: list[str]) -> list[str]:
 def finish(workflow: Any, started: bool) -> bool:
     """Check a graph for which Snakemake called no `onstart`: of a dry run, or with nothing to be done.
 
-    A dry run says what a run would make anew beyond the printed jobs; a run starts again and does so.
+    Where there is more to do than Snakemake knows of, it starts again: a run does it, a dry run prints all jobs.
 
     Returns:
         whether it was a dry run.
@@ -80,6 +80,5 @@ def finish(workflow: Any, started: bool) -> bool:
         return False
     if outputs := outdated(workflow):
         sys.stderr.write(f"{sentence(outputs)}\n")
-        if executor.name != DRY_RUN:
-            start_again(forced_words(outputs, sys.orig_argv[1:]))
+        start_again(forced_words(outputs, sys.orig_argv[1:]))
     return bool(executor.name == DRY_RUN)
