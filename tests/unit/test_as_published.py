@@ -1,4 +1,4 @@
-"""Recipes at scale `paper` have the settings that the five papers print (docs/papers/counted.md lists every one)."""
+"""Recipes at scale `paper` have the settings that the five papers print (docs/papers/items.md lists every one)."""
 
 from __future__ import annotations
 
@@ -260,12 +260,14 @@ def test_the_baselines_of_berm_s_table_3_are_rows(root):
 # ---- MoMA ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("method", ["moma-t5ance", "moma-cocondenser"])
 def test_negatives_are_of_the_index_alone(plan, method):
-    """Eq. 3, 7 and 11; the control without memory alike."""
+    """Eq. 3, 7 and 11; the start and the control without memory alike."""
     stage = plan.chains.trained(method).chain["moma1"]
     control = plan.chains.trained(f"{method}+no-memory").chain["ep1"]
     assert (stage.objective.in_batch, stage.objective.negatives_per_query) == (False, 7)
     assert stage.augmenter.objective is None, "the augmenter's loss is the stage's"
     assert control.objective == stage.objective
+    start = plan.chains.trained("t5-ance" if method == "moma-t5ance" else method)
+    assert start.chain["ep0"].objective == stage.objective
     assert plan.chains.trained(method).chain["moma1"].training.evaluate_steps == 502_939 // 256, "figure 4 is by epoch"
 
 
