@@ -70,7 +70,9 @@ if workflow.is_main_process:
     plan_once(workflow)
 PATTERNS = Patterns(PLAN)
 spare_tracebacks(lambda target: nearest_target(target, PLAN))
-ENVIRONMENT = str(CHECKOUT / "envs" / "zerodr.yaml")
+ENVIRONMENT = (
+    str(CHECKOUT / "envs" / "zerodr.yaml").replace("{", "{{").replace("}", "}}")
+)  # a pattern for Snakemake
 
 
 wildcard_constraints:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.dag.conftest import clone
 
 from zerodr.config.load import load_bench
 from zerodr.plan.targets import TARGETS
@@ -174,6 +175,12 @@ def test_a_mistyped_target_is_answered_with_the_nearest_one(snakemake):
 def test_another_folder_is_one_sentence(snakemake, checkout, tmp_path):
     done = snakemake("-n", "--cores", "1", "-s", str(checkout / "Snakefile"), cwd=tmp_path)
     assert done.returncode == 1 and f"{tmp_path} has no config/config.yaml: cd {checkout}" in done.stdout + done.stderr
+
+
+def test_a_checkout_may_lie_in_a_folder_with_braces(snakemake, root, tmp_path):
+    folder = clone(root, tmp_path / "it's #1 {x}")
+    done = snakemake("-n", "--cores", "1", "results/collections/scifact/manifest.json", cwd=folder)
+    assert done.returncode == 0 and "normalize_collection" in done.stdout, done.stderr
 
 
 def test_gpus_that_are_not_there_are_told_before_the_first_job(snakemake, monkeypatch):

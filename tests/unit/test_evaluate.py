@@ -20,7 +20,7 @@ from zerodr.config.measures import FIRST, MEASURES, Measure, label_of
 from zerodr.config.papers import item_of
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, ProtocolError
 from zerodr.evaluation.evaluate import COUNTS, IDENTITY, evaluate_run, read_measures
-from zerodr.evaluation.findings import WORDS, read_findings
+from zerodr.evaluation.findings import WORDS, count_excluded, read_findings
 
 QRELS = [("q1", "a", 2), ("q1", "b", 0), ("q2", "b", 1), ("q3", "a", -1), ("q4", "q4", 1), ("gone", "a", 1)]
 RUN = [("q1", "a", 2.0), ("q1", "c", 1.0), ("q2", "c", 3.0), ("q2", "b", 2.5), ("q3", "a", 1.0)]
@@ -95,6 +95,12 @@ def test_findings_of_the_audits_are_rows_of_the_summary(tmp_path):
     findings = read_findings(tmp_path / "toy", "test", exclude_self=False)
     assert findings["n_identical_documents"] == (2, 5) and findings["n_equal_documents"] == (4, 9)
     assert "n_identical_documents" not in read_findings(tmp_path / "toy", "test", exclude_self=True)
+
+
+def test_relevant_documents_that_the_search_leaves_out_are_counted():
+    qrels = pd.DataFrame({"query": ["1", "2", "3"], "document": ["1", "2", "1"], "grade": [1, 0, 2]})
+    assert count_excluded(qrels, exclude_self=True) == {"n_own_relevant": (1, 2)} and "n_own_relevant" in WORDS
+    assert count_excluded(qrels, exclude_self=False) == count_excluded(qrels[1:], exclude_self=True) == {}
 
 
 def test_queries_without_a_positive_alone_are_refused(tmp_path):

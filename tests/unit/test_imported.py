@@ -107,6 +107,13 @@ def test_scores_that_may_mean_something_else_are_told(folder, caplog, scores, ra
     assert message in caplog.text and ("queries" in caplog.text) == bool(message)
 
 
+@pytest.mark.parametrize("end", ["", " more words"])
+def test_several_systems_in_one_file_are_told(folder, caplog, end):
+    dense = [f"q{query} Q0 a 1 0.9 dense{end}" for query in range(2)]
+    take("\n".join([*dense, "q0 Q0 b 1 20 bm25", "q1 Q0 b 1 20 dense"]) + "\n", exclude_self=False)
+    assert "lines of 1 of 2 queries end in different words" in caplog.text
+
+
 def test_one_contradiction_of_three_is_no_reason_to_doubt():
     files = [("q0", [0.1, 0.2]), ("q1", [0.2, 0.1]), ("q2", [0.2, 0.1])]
     rows = [(query, "ab"[n], score, n) for query, scores in files for n, score in enumerate(scores)]

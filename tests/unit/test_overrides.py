@@ -131,3 +131,9 @@ def test_a_recipe_has_one_file(project):
     write(project, "dpr.yaml", "like: ance\n")
     with pytest.raises(ConfigError, match="config/methods/dpr.yaml is a recipe of that name, too"):
         load_bench(project, {})
+
+
+def test_a_folder_of_ones_own_that_is_absent_is_refused(project, monkeypatch):
+    monkeypatch.setenv("ZERODR_MY", "group/mine")
+    with pytest.raises(ConfigError, match="ZERODR_MY: group/mine is no folder"):
+        load_bench(project, {})

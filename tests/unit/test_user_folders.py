@@ -176,6 +176,12 @@ def test_queries_that_are_documents_are_counted_and_can_be_left_out(notes):
     assert not plan(notes).bench.collections["notes"].exclude_self
 
 
+def test_settings_of_folders_have_no_effect_without_one(root):
+    stated = {"byo_language": "de", "byo_exclude_self": True, "byo_drop_missing": False}
+    assert notices(load_bench(root, stated)) == ["byo_exclude_self, byo_language: no effect without byo=FOLDER"]
+    assert notices(load_bench(root, {})) == []
+
+
 def test_a_folder_without_queries_cannot_be_searched(notes):
     for path in (notes / "queries.jsonl", notes / "qrels/test.tsv"):
         path.unlink()

@@ -37,6 +37,8 @@ DOUBTS = {  # by their name in a summary
     "n_equal_scores": "all scores are equal in %d of %d queries, so that document ids decide their order",
     "n_equal_in_float32": "in %d of %d queries scores of the first 10 differ by less than trec_eval reads (float32), "
     "so that document ids decide their order: subtract a constant, or write ranks as scores",
+    "n_several_tags": "lines of %d of %d queries end in different words, as where a file holds several systems, whose "
+    "scores are ordered as if they were of one: give each system a file",
 }
 TOP = 10  # documents of a query
 _UNSAFE, _ESCAPED = re.compile(r"[\s\x00\\]"), re.compile(r"\\u([0-9a-f]{4})")
@@ -158,7 +160,8 @@ def read_run(path: Path, ranks: bool = False, queries: Collection[str] | None = 
 
     Args:
         path: the file.
-        ranks: add column `rank`, NaN where the file has no number; it and `score` are float64, as the file has them.
+        ranks: add columns `rank`, NaN where the file has no number, and `tag`, a number for each word; `rank` and
+            `score` are float64, as the file has them.
         queries: return the lines of these queries alone; the others never are in memory as text.
     """
     table = _read_spaced(path, pa.float64() if ranks else FLOAT)
@@ -171,7 +174,10 @@ def read_run(path: Path, ranks: bool = False, queries: Collection[str] | None = 
     ids = {name: table[name].unify_dictionaries().combine_chunks() for name in ("query", "document")}
     frame = pd.DataFrame({name: pd.array(_unescaped(words), dtype="str") for name, words in ids.items()})
     frame = frame.assign(score=table["score"].to_numpy())
-    return frame.assign(rank=_numbers(table["rank"].cast(pa.string()).to_pandas())) if ranks else frame
+    if not ranks:
+        return frame
+    tag = pd.factorize(table["tag"].cast(pa.string()).to_pandas())[0]
+    return frame.assign(rank=_numbers(table["rank"].cast(pa.string()).to_pandas()), tag=tag)
 
 
 def _numbers(words: pd.Series) -> np.ndarray:
@@ -223,7 +229,8 @@ def _read_any(path: Path, ranks: bool) -> pd.DataFrame:
         score = pa.array(frame["score"].map(float), number)
     ids = {name: unescape(frame[name]) for name in ("query", "document")}
     read = pd.DataFrame(ids).assign(score=score.to_numpy())
-    return read.assign(rank=_numbers(frame["rank"].astype("str"))) if ranks else read
+    tag = pd.factorize(frame["tag"])[0]
+    return read.assign(rank=_numbers(frame["rank"].astype("str")), tag=tag) if ranks else read
 
 
 def _read_words(path: Path) -> tuple[pd.DataFrame, int]:
@@ -286,7 +293,7 @@ def count_doubts(run: pd.DataFrame) -> dict[str, RunDoubt]:
     """Count the queries whose scores may mean something else; a name of DOUBTS is absent without reason to doubt.
 
     Args:
-        run: columns `query`, `document`, `score`, and `rank`, as the file has them (`read_run`).
+        run: columns `query`, `document`, `score`, `rank`, and `tag` if known, as the file has them (`read_run`).
     """
     ordered = run.sort_values(["query", "rank"], kind="stable")
     same = ordered["query"].eq(ordered["query"].shift())
@@ -298,6 +305,7 @@ def count_doubts(run: pd.DataFrame) -> dict[str, RunDoubt]:
         "n_rank_contradicts": rising if 2 * rising > several else 0,
         "n_equal_scores": several - unequal,
         "n_equal_in_float32": _rounded_alike(run),
+        "n_several_tags": int((run.groupby("query")["tag"].nunique() > 1).sum()) if "tag" in run else 0,
     }
     return {name: RunDoubt(count, several) for name, count in counts.items() if count}
 

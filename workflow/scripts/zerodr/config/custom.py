@@ -25,9 +25,15 @@ KINDS = {
 
 
 def custom_folder(config: Path) -> Path | None:
-    """Return the user's own folder next to `config`'s files; None where there is none."""
+    """Return the user's own folder next to `config`'s files; None where there is none.
+
+    Raises:
+        ConfigError: ZERODR_MY names a folder that is not there.
+    """
     named = os.environ.get("ZERODR_MY")
     folder = config / "my" if named is None else Path(named)
+    if named and not folder.is_dir():
+        raise ConfigError("ZERODR_MY", f"{named} is no folder, so that nothing in it is read", "correct or unset it")
     return folder if named != "" and folder.is_dir() else None
 
 

@@ -16,7 +16,7 @@ from zerodr.collections.samples import SplitSettings
 from zerodr.config.base import validate
 from zerodr.config.measures import FIRST, label_of
 from zerodr.errors import ArtifactError, CollectionError, ProtocolError, nearest
-from zerodr.evaluation.findings import read_findings
+from zerodr.evaluation.findings import count_excluded, read_findings
 from zerodr.evaluation.judged import JudgedRun, judge
 from zerodr.evaluation.metrics import measure
 from zerodr.evaluation.significance import mean_interval
@@ -74,6 +74,7 @@ def evaluate_run(stage: Stage) -> None:
     counts = count_queries(judged, int(qrels["query"].nunique()))
     doubts = doubts_of(stage.path("file"), queries) if "file" in stage.spec.inputs else {}
     findings = read_findings(folder, settings.split, settings.exclude_self)
+    findings |= count_excluded(qrels, settings.exclude_self)
     summary = summarize(by_query, counts, settings, stage.seed, {**doubts, **findings})
     summary.to_csv(stage.output("summary"), sep="\t", index=False, lineterminator="\n")
     write_per_query(stage.output("per_query"), by_query, judged, settings)

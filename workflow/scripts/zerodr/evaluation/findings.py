@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
+
 from zerodr.collections.access import JUDGEMENTS, QUERIES
 
 WORDS = {  # by their names in a summary
@@ -18,6 +20,8 @@ WORDS = {  # by their names in a summary
     "n_identical_documents": "queries that are documents (same id and text) and find themselves; leave these out by "
     "--config byo_exclude_self=true",
     "n_copied_queries": "queries whose text is that of a document with another id",
+    "n_own_relevant": "relevant documents that have their query's id and are left out of its ranking, so that they "
+    "count as not found: where the ids are equal by chance, leave byo_exclude_self out",
 }
 
 
@@ -26,6 +30,13 @@ class Finding(NamedTuple):
 
     cases: int
     total: int
+
+
+def count_excluded(qrels: pd.DataFrame, exclude_self: bool) -> dict[str, Finding]:
+    """Count the judgements that call a query's own document relevant where the search leaves it out."""
+    relevant = qrels[qrels["grade"] > 0]
+    count = int((relevant["query"] == relevant["document"]).sum()) if exclude_self else 0
+    return {"n_own_relevant": Finding(count, len(relevant))} if count else {}
 
 
 def read_findings(collection: Path, split: str, exclude_self: bool) -> dict[str, Finding]:

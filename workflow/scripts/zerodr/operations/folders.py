@@ -42,7 +42,9 @@ def examine(bench: Bench) -> Bench:
 
 def notices(bench: Bench) -> list[str]:
     """Return sentences on guessed languages, on what is not read or can be read in two ways, on what can't be used."""
-    lines = []
+    stated = [key for key in sorted(bench.config.model_fields_set) if key.startswith("byo_")]
+    unused = [key for key in stated if getattr(bench.config, key) != type(bench.config).model_fields[key].default]
+    lines = [f"{', '.join(unused)}: no effect without byo=FOLDER"] if unused and not bench.folders else []
     for name, folder in bench.folders.items():
         lines += [f"{name}: {remark}" for remark in folder.remarks]
         if folder.unread:
