@@ -265,7 +265,7 @@ def test_plan_asks_snakemake(root, monkeypatch):
     text = call(
         "plan", "--scale", "paper", "--profile", "local", "results/beir/bm25-flat.tsv", "--config", "offline=true"
     )
-    assert " 2 s for the start" in text
+    assert " 1 s for the start" in text
     told = "can't be planned: results/beir/al.tsv: is no target: did you mean results/beir/all.tsv"
     with pytest.raises(ConfigError, match=told):
         call("plan", "results/beir/al.tsv")

@@ -14,7 +14,7 @@ from retriever_helpers import EMBEDDING, NAMES, fused, here, made
 
 from zerodr.artifacts.rankings import read_rankings
 from zerodr.errors import ArtifactError, ConfigError
-from zerodr.papers.moma.report import PRINTED_TIMES
+from zerodr.papers.moma.report_costs import PRINTED_TIMES
 
 __all__ = ["here", "made"]
 

@@ -266,7 +266,17 @@ def test_mistakes_in_a_paper_are_named(tmp_path, text, message):
 
 def test_every_kind_is_made_and_all_but_texts_are_drawn():
     assert set(KINDS) == set(items.tables())
-    texts = {"neighbours", "nearest_queries", "parameters", "settings", "statistics", "cases", "latency"}
+    texts = {
+        "neighbours",
+        "nearest_queries",
+        "parameters",
+        "settings",
+        "statistics",
+        "cases",
+        "latency",
+        "hours",
+        "memories",
+    }
     assert set(item_tables.figures()) == set(KINDS) - texts
 
 

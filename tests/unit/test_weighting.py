@@ -279,7 +279,9 @@ def test_layers_of_another_kind_are_named(tmp_path):
 
     model = from_scratch_model(tmp_path, "t5", pooling="decoder_first")
     settings = GroupSettings(mode="idro", layers=1)
-    with pytest.raises(ModelError, match="T5LayerNorm, engines segment and ghost read linear layers.*engine jvp"):
+    with pytest.raises(
+        ModelError, match="T5LayerNorm, engines segment and ghost read linear layers.*set similarity: dot"
+    ):
         weigh_clusters(make_objective(PAIRWISE), settings, PAIRWISE, model, [0, 1])
 
 

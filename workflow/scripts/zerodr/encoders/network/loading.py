@@ -8,11 +8,19 @@ from zerodr.errors import ModelError
 
 
 def load_config(folder: Path, layers: int | None) -> Any:
-    """Load a folder's configuration of transformers, for the first `layers` layers (None: all)."""
+    """Load a folder's configuration of transformers, for the first `layers` layers (None: all).
+
+    Raises:
+        ValueError: a value is of a wrong type.
+    """
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
     quiet()
-    config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    try:
+        config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except StrictDataclassError as error:
+        raise ValueError(str(error)) from error
     cut_layers(folder, config, layers)
     config.output_hidden_states = False
     if hasattr(config, "num_key_value_heads"):

@@ -45,6 +45,7 @@ FORMS = {
     "Luyu/condenser": Form(head="ForMaskedLM"),
     "OpenMatch/cocodr-base-msmarco": Form(),
     "OpenMatch/condenser-large": Form(head="ForMaskedLM"),
+    "castorini/tct_colbert-v2-hnp-msmarco": Form(),
     "cross-encoder/ms-marco-MiniLM-L6-v2": Form(head="ForSequenceClassification"),
     "distilbert/distilbert-base-uncased": Form("distilbert", "ForMaskedLM"),
     "facebook/contriever": Form(),
