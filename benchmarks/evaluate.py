@@ -67,7 +67,7 @@ def alone(folder: Path) -> float:
     from zerodr.evaluation.metrics import TREC
 
     with gzip.open(folder / "run.trec.gz") as stream:
-        run = pytrec_eval.parse_run(io.TextIOWrapper(stream))
+        run = pytrec_eval.parse_run(io.TextIOWrapper(stream, encoding="utf-8"))
     with open(folder / "qrels.tsv", encoding="utf-8") as stream:
         qrels = pytrec_eval.parse_qrel(stream)
     found = pytrec_eval.RelevanceEvaluator(qrels, set(TREC)).evaluate(run)
