@@ -32,7 +32,7 @@ class Layout:
         dtype: of the weights.
         dense: size, activation and bias of each Dense.
         refused: as a start and as a row, by this sentence.
-        convert: weights are pickled alone.
+        convert: there are pickled weights and no others, so that `zerodr convert` comes first.
         code: module of its transformer's class in modules.json.
         large: the published model has more weights than are trained one by one.
     """

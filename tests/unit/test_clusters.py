@@ -96,6 +96,8 @@ def test_given_groups_are_the_clusters(here):
 @pytest.mark.parametrize(
     ("text", "match"),
     [
+        ("", "is no table"),
+        ("query\tgroup\nq0\ta\tb\tc\nq1\n", "is no table|lacks the group"),
         ("query\tgroup\nq0\ta\n", "lacks the group of .* the first is q1"),
         ("query\tgroup\nq0\ta\nq0\tb\n", "has query q0 twice"),
         ("id\tgroup\nq0\ta\n", "has columns id, group, expected query and group"),

@@ -114,13 +114,13 @@ def test_several_systems_in_one_file_are_told(folder, caplog, end):
     assert "lines of 1 of 2 queries end in different words" in caplog.text
 
 
-def test_one_contradiction_of_three_is_no_reason_to_doubt():
+def test_contradictions_and_equal_scores_are_counted_by_query():
     files = [("q0", [0.1, 0.2]), ("q1", [0.2, 0.1]), ("q2", [0.2, 0.1])]
     rows = [(query, "ab"[n], score, n) for query, scores in files for n, score in enumerate(scores)]
     run = pd.DataFrame(rows, columns=["query", "document", "score", "rank"])
-    assert count_doubts(run) == {}
-    assert count_doubts(run[run["query"] != "q2"].assign(rank=lambda rows: -rows["rank"])) == {}
-    assert count_doubts(run[run["query"] == "q0"]) == {"n_rank_contradicts": (1, 1)}
+    assert count_doubts(run) == {"n_rank_contradicts": (1, 3)}
+    assert count_doubts(run.assign(rank=lambda rows: -rows["rank"])) == {"n_rank_contradicts": (2, 3)}
+    assert count_doubts(run[run["query"] != "q0"]) == {}
     assert count_doubts(run.assign(score=1.0)) == {"n_equal_scores": (3, 3)}
 
 

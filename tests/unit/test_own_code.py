@@ -108,6 +108,14 @@ def test_arguments_that_the_code_does_not_take_are_refused_in_the_plan(project):
     assert ObjectiveSettings(name="bare", arguments={"scale": 1, "power": 1}).arguments["power"] == 1
 
 
+def test_measures_of_trec_eval_without_a_cutoff_need_no_line(project):
+    run = pd.DataFrame({"query": ["q", "q"], "document": ["b", "a"], "score": [2.0, 1.0]})
+    qrels = pd.DataFrame({"query": ["q", "q"], "document": ["a", "c"], "grade": [1, 2]})
+    row = measure(judge(run, qrels, ["q"]), ["Rprec", "bpref", "recip_rank", "ndcg", "ndcg_cut_10"]).loc["q"]
+    assert row[["Rprec", "bpref", "recip_rank"]].tolist() == [0.5, 0.5, 0.5] and row["ndcg"] == row["ndcg_cut_10"]
+    assert label_of("Rprec") == "R-precision"
+
+
 def test_measures_by_name_and_of_ones_own_evaluate_again_and_train_nothing(project):
     write_new("measure", "best_grade")
     words = {"measures": ["ndcg_cut_20", "recall_20", "best_grade_10"]}

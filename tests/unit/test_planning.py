@@ -1,4 +1,4 @@
-"""What is computed once for a plan is what Snakemake computes for each job."""
+"""What `plan_once` computes once equals what Snakemake computes for each job."""
 
 from types import SimpleNamespace
 

@@ -161,6 +161,15 @@ def shipped(root: Path, name: str) -> EncoderSettings:
     return load_bench(root, {"methods": ["bm25-flat"]}).settings(name, EncoderSettings)
 
 
+def check_vectors(folder: Path, expected: Reference) -> None:
+    """Compare an imported model's vectors of both sides."""
+    for side in ("query", "document"):
+        encoder = load_encoder(folder, device="cpu", side=side)
+        tokens = encoder.tokenize(TEXTS, encoder.contract.prefix(side))
+        vectors = encoder.encode_batch([tokens[row] for row in range(len(tokens))])
+        np.testing.assert_allclose(vectors, expected(side), atol=3e-5)
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_released_layout_gives_the_vectors_of_its_own_library(root, folder, name):
     expected = LAYOUTS[name](folder)
@@ -172,11 +181,7 @@ def test_a_released_layout_gives_the_vectors_of_its_own_library(root, folder, na
     spec = import_spec(str(folder), **UNCHANGED | changes)
     run_spec(spec)
     made = Path(spec.outputs["model"]).parent
-    for side in ("query", "document"):
-        encoder = load_encoder(made, device="cpu", side=side)
-        tokens = encoder.tokenize(TEXTS, encoder.contract.prefix(side))
-        vectors = encoder.encode_batch([tokens[row] for row in range(len(tokens))])
-        np.testing.assert_allclose(vectors, expected(side), atol=3e-5)
+    check_vectors(made, expected)
     contract = read_contract(made)
     assert contract.similarity == ("cosine" if LAYOUTS[name] is gtr else "dot")
     assert contract.towers == ("separate" if name == "dpr-released" else "tied")
@@ -203,12 +208,7 @@ def test_two_folders_that_users_bring_are_one_retriever(root, folder, name):
     changes |= {"document_model": f"{folder}-document", "document_revision": None}
     spec = import_spec(str(folder), **UNCHANGED | changes)
     run_spec(spec)
-    made = Path(spec.outputs["model"]).parent
-    for side in ("query", "document"):
-        encoder = load_encoder(made, device="cpu", side=side)
-        tokens = encoder.tokenize(TEXTS, encoder.contract.prefix(side))
-        vectors = encoder.encode_batch([tokens[row] for row in range(len(tokens))])
-        np.testing.assert_allclose(vectors, expected[side](side), atol=3e-5)
+    check_vectors(Path(spec.outputs["model"]).parent, lambda side: expected[side](side))
 
 
 def test_one_tower_of_dpr_alone_is_refused_with_a_sentence(folder):

@@ -302,7 +302,7 @@ def count_doubts(run: pd.DataFrame) -> dict[str, RunDoubt]:
     several = ordered.loc[same, "query"].nunique()
     unequal = ordered.loc[same & ordered["score"].ne(ordered["score"].shift()), "query"].nunique()
     counts = {
-        "n_rank_contradicts": rising if 2 * rising > several else 0,
+        "n_rank_contradicts": rising,
         "n_equal_scores": several - unequal,
         "n_equal_in_float32": _rounded_alike(run),
         "n_several_tags": int((run.groupby("query")["tag"].nunique() > 1).sum()) if "tag" in run else 0,

@@ -37,7 +37,7 @@ class TransformSettings(Settings):
     splits: tuple[str, ...]
     """Splits that it has; none: those of its sources."""
     transform: Transform
-    """How it is made."""
+    """What is done to the texts of its sources."""
 
 
 def transform_collection(stage: Stage) -> None:

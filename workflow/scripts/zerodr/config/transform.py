@@ -28,7 +28,7 @@ class Transform(Settings):
     share: float = Field(0.05, gt=0, le=1)
     """cipher: share of the articles, documents with the same title (those without one each for itself)."""
     longest: int = Field(60, ge=1)
-    """boilerplate: a text gets 0 to so many of 200 invented words, as many of each length."""
+    """boilerplate: a text gets 0 to so many of 200 invented words, each number as often."""
     shared: bool = False
     """boilerplate: a question and its relevant documents get the same words. Otherwise each text gets words
     of its own draw."""

@@ -27,10 +27,8 @@ from zerodr.evaluation.numbers import tsv
 
 METRIC, JUDGED_METRIC, CUT = "ndcg_cut_10", "ndcg_cut_10_judged", 10
 PAIRS, SHOWN_LETTERS, EXAMPLES = 50, 1000, 5
-CLEAR, AROUND = (
-    25,
-    200,
-)  # queries that read as searches, from which on the others are left out; letters around a sentence
+CLEAR = 25  # queries that read as searches, from which on the others are left out
+AROUND = 200  # letters that are shown before a sentence, and behind it
 Runs = dict[tuple[str, str], pd.DataFrame]  # by collection and method, the first CUT documents of each query
 
 

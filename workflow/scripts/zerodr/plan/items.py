@@ -79,6 +79,19 @@ def read_item(plan: Plan, item: Item, collections: list[str], where: str = "item
     return READERS[type(item)](plan, item, collections)
 
 
+def judged_split(plan: Plan, collection: str) -> str:
+    """Return the split whose queries are measured.
+
+    Raises:
+        ConfigError: the collection has none.
+    """
+    split = plan.collection(collection).evaluation_split
+    if not split:
+        problem = "has no judged queries, so no ranking of it is measured"
+        raise ConfigError(f"collection {collection}", problem, "take another source or target")
+    return split
+
+
 def _leaves(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value

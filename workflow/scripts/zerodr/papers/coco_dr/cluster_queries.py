@@ -121,10 +121,13 @@ def given(vectors: np.ndarray, queries: list[str], file: Path) -> tuple[list[str
         file: columns `query` and `group`; queries that are none of these don't count.
 
     Raises:
-        ArtifactError: other columns, a query twice or without a group, or one group alone.
+        ArtifactError: no table, other columns, a query twice or without a group, or one group alone.
     """
-    table = pd.read_csv(file, sep="\t", dtype=str, keep_default_na=False, quoting=csv.QUOTE_NONE)
     step = "give each training query one group"
+    try:
+        table = pd.read_csv(file, sep="\t", dtype=str, keep_default_na=False, quoting=csv.QUOTE_NONE)
+    except ValueError as error:  # empty, rows of other lengths, no UTF-8
+        raise ArtifactError(file, f"is no table ({error})", step) from error
     if not {"query", "group"} <= set(table.columns):
         problem = f"has columns {', '.join(table.columns)}, expected query and group, separated by a tab"
         raise ArtifactError(file, problem, "write them into the first line")

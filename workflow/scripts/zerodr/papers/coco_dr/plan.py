@@ -16,7 +16,7 @@ from zerodr.papers.coco_dr.items import (
 )
 from zerodr.papers.coco_dr.settings import ClusterSettings, GroupKeys
 from zerodr.plan import paths
-from zerodr.plan.items import Reads, counterparts, per_query, reads
+from zerodr.plan.items import Reads, counterparts, judged_split, per_query, reads
 from zerodr.plan.lines import SCOPE, Link, link_of
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
@@ -103,7 +103,7 @@ def _measured(plan: Plan, link: Link) -> tuple[str, str]:
     if _clusters_of(plan, link) is None:
         raise ConfigError(what, "it has no query clusters", "measure a stage with clusters and groups")
     source, learned = plan.chains.taught(link)[0], set(_learned(plan, link))
-    splits = dict.fromkeys([_judged_split(plan, source), *plan.collection(source).splits])
+    splits = dict.fromkeys([judged_split(plan, source), *plan.collection(source).splits])
     for split in splits:
         if (source, split) not in learned:
             return source, split
@@ -265,17 +265,9 @@ def _query_item(
 ) -> Reads:
     """What an item reads that compares queries of collections with the source's."""
     ranked, protocol = [item.method, item.baseline], item.protocol
-    splits = {name: _judged_split(plan, name) for name in [*collections, plan.source]}
+    splits = {name: judged_split(plan, name) for name in [*collections, plan.source]}
     queries = [
         paths.embeddings(model.name, SCOPE, name, protocol, f"queries.{split}") for name, split in splits.items()
     ]
     files |= {"queries": queries, "collections": [paths.collection(name) for name in splits]}
     return Reads(ranked, files=files | {"source_per_query": per_query(ranked, [plan.source], protocol)})
-
-
-def _judged_split(plan: Plan, collection: str) -> str:
-    split = plan.collection(collection).evaluation_split
-    if not split:
-        what = "has no judged split, so nothing can be measured on its queries"
-        raise ConfigError(f"collection {collection}", what, "take another source")
-    return split

@@ -54,7 +54,8 @@ def nearest_clusters(stage: Stage, settings: item_inputs.ItemParams, item: Item)
     for name in settings.collections:
         nearness = (vectors[name] @ centroids.T).mean(0)
         nearness[np.bincount(owner, minlength=len(centroids)) == 0] = -np.inf  # no source query to tell a gain on
-        nearness[counts == 0 if len(counts) else slice(0)] = -np.inf
+        if item.training_loss:
+            nearness[counts == 0] = -np.inf
         cluster = int(nearness.argmax())
         near = source[owner == cluster]
         there = item_inputs.gain(near, near * 0, settings.bootstrap_samples, stage.seed)

@@ -7,7 +7,7 @@ from zerodr.papers.modir.items import DomainsItem, NearestQueriesItem, Projectio
 from zerodr.papers.modir.settings import AdversarySettings, adversary_of
 from zerodr.plan import paths
 from zerodr.plan.dense import corpus_embeddings, query_embeddings
-from zerodr.plan.items import Reads, reads, target_steps
+from zerodr.plan.items import Reads, judged_split, reads, target_steps
 from zerodr.plan.lines import SCOPE, Link
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import READS_TARGET, Files, Params, adds_inputs, adds_params, inputs, params, remarks
@@ -133,7 +133,7 @@ def _index_inputs(plan: Plan, wc: Any) -> Files:
     link = plan.chains.ranker(wc.model, names[0])
 
     def queries(name: str) -> str:
-        return query_embeddings(plan, wc.model, link, name, wc.protocol, _evaluated(plan, name))
+        return query_embeddings(plan, wc.model, link, name, wc.protocol, judged_split(plan, name))
 
     def corpus(name: str) -> list[str]:
         shards = plan.shard_names("corpus", name)
@@ -154,15 +154,7 @@ def _index_params(plan: Plan, wc: Any) -> Params:
     source = plan.collection(plan.chains.source_of(wc.model.partition("@")[0]))
     names = [source.name, *plan.chains.members(wc.target)]
     itself = source.exclude_self and plan.protocol(wc.protocol).exclude_self == "registry"
-    return {"splits": {name: _evaluated(plan, name) for name in names}, "exclude_self": itself}
-
-
-def _evaluated(plan: Plan, name: str) -> str:
-    split = plan.collection(name).evaluation_split
-    if not split:
-        problem = "has no judged queries, so no ranking of it is measured"
-        raise ConfigError(f"collection {name}", problem, "take another source or target")
-    return split
+    return {"splits": {name: judged_split(plan, name) for name in names}, "exclude_self": itself}
 
 
 # ---- items -----------------------------------------------------------------------------------------------------
