@@ -59,6 +59,7 @@ def test_other_vectors_in_sentence_transformers_are_said_and_the_export_is_writt
     card = (Path(MODEL).parent / "README.md").read_text()
     assert "**Search with zerodr alone**: sentence-transformers gives other vectors (cosine 0.9)." in card
     assert card.index("Retriever.load(") < card.index("SentenceTransformer("), "what was measured comes first"
+    assert card.index("## Measured on") < card.index("## The encoder\n\nA dense retriever")
     assert read_retriever(Path(MODEL).parent).encoder == "tiny"
     index = Path(MODEL).parent / "index"
     assert read_index(index)["documents"] == 1 and pq.read_table(index / "corpus.parquet").to_pylist() == rows

@@ -202,9 +202,10 @@ def sentences(answer: Answer, kinds: Sequence[QueryKind], labels: dict[str, str]
     """Say the answer, and what holds for models alone, in a sentence each."""
     deciding = [kind for kind in kinds if kind.decides]
     counted = " and ".join(map(_counted, deciding))
-    proxy = " (a proxy: nobody judged them)" if all(kind.proxy for kind in deciding) else ""
-    if proxy and (few := [kind for kind in kinds if not kind.proxy]):
-        proxy = f" (a proxy; {' and '.join(map(_counted, few))} are too few to decide)"
+    proxy, few = "", [kind for kind in kinds if not kind.proxy]
+    if all(kind.proxy for kind in deciding):
+        known = f"; {' and '.join(map(_counted, few))} are too few to decide" if few else ": nobody judged them"
+        proxy = f" (a proxy{known})"
     compared, choice = answer.compared, labels[answer.choice]
     if compared is None:
         return [f"Nothing was adapted: {choice} is the best of what you have, on {counted}{proxy}."]
@@ -218,7 +219,7 @@ def sentences(answer: Answer, kinds: Sequence[QueryKind], labels: dict[str, str]
         why = f"; {' and '.join(compared.opposed)} say the opposite of the mean" if compared.opposed else ""
         why += f"; fewer than {answer.needed} queries decide nothing" if answer.needed else ""
         first = f"Undecided: {left} differs from {right} by {gain} nDCG@10, on {counted}{proxy}{why}. "
-        first += f"Until more pairs are judged, keep {right}."
+        first += f"Until {'more ' if few else ''}pairs are judged, keep {right}."
     models = answer.models
     if models is None or (models.left, models.right) == (compared.left, compared.right):
         return [first]

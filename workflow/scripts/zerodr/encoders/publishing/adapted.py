@@ -41,7 +41,7 @@ from zerodr.encoders.publishing.export import agreement, copy_plain_model
 from zerodr.errors import ModelError
 from zerodr.lexical.index import VOLATILE
 
-USAGE = """## Use
+SEARCHING = """## Use
 
 ```python
 from zerodr import Retriever
@@ -112,7 +112,7 @@ def export_adapted(stage: Stage) -> None:
         for paper in papers():
             if paper.export is not None:
                 paper.export(manifest.parent, target, params)
-        sections = [CardSection(USAGE, ""), measured]
+        sections = [CardSection(SEARCHING, ""), measured]
         try:
             stage.metric("sentence_transformers_min_cosine", agreement(target))
         except ModelError as error:  # the comparison is done, and its page must not be lost
@@ -120,7 +120,7 @@ def export_adapted(stage: Stage) -> None:
             sections.append(CardSection(f"**Search with zerodr alone**: {error.what}.", ""))
         write_card(target, params, contract, read_chain(str(manifest)), None, sections, title)
     else:
-        (target / "README.md").write_text(f"# {title}\n\n{USAGE}\n\n{measured.text}\n", encoding="utf-8")
+        (target / "README.md").write_text(f"# {title}\n\n{SEARCHING}\n\n{measured.text}\n", encoding="utf-8")
     for name in facts.named(FEEDBACK):
         if name in settings.attentions:
             manifest = stage.paths("attentions")[settings.attentions.index(name)]

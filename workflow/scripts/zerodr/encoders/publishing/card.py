@@ -111,10 +111,15 @@ def write_card(
     sections: Sequence[CardSection] = (),
     title: str = "",
 ) -> None:
-    """Write `README.md`: summary, use, protocol, data, training and results of the model."""
+    """Write `README.md`: summary, use, protocol, data, training and results of the model.
+
+    Args:
+        title: of a retriever that the model is a part of, whose sections come before what is said of the model.
+    """
     name = title or params.model + (f" for {params.scope}" if params.scope != "shared" else "")
-    texts = [_front_matter(contract, chain), f"# {name}", _summary(contract, chain)]
-    texts += [section.text for section in sections]
+    about, measured = _summary(contract, chain), [section.text for section in sections]
+    body = [*measured, f"## The encoder\n\n{about}"] if title else [about, *measured]
+    texts = [_front_matter(contract, chain), f"# {name}", *body]
     texts += [USAGE.format(without="".join(section.without for section in sections))]
     texts += [_protocol(contract, chain), _data(chain, params.licences), _training(chain)]
     if table is not None:
