@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -62,3 +63,10 @@ def test_the_same_command_has_nothing_left_to_do_and_takes_grades(bench):
     graded = adapt(bench, "--method", "adapt-query")
     assert graded.returncode == 0 and "your grades in" in graded.stdout, graded.stdout + graded.stderr[-2000:]
     assert pairs.read_text().splitlines()[1].startswith("1\t")
+
+
+def test_a_model_that_was_deleted_is_made_again(bench):
+    shutil.rmtree(bench / "results/adapted/notes/model")
+    again = adapt(bench, "--method", "adapt-query")
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert (bench / "results/adapted/notes/model/retriever.json").exists()

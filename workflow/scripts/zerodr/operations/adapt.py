@@ -125,7 +125,7 @@ def adapt(request: AdaptRequest, plan_of: Callable[[Values], Plan], report: Repo
     values["candidates"] = choice.candidates
     for line in notes + announce(plan_of(values), name, choice, request):
         report(line)
-    status = run(["snakemake", target, "--profile", request.profile], values, report)
+    status = run(["snakemake", target, paths.adapted_model(name), "--profile", request.profile], values, report)
     if status == 0:
         for line in results(name, request.root) + (concluded(name, earlier.choice) if earlier else []):
             report(line)
