@@ -6,12 +6,13 @@ Verdicts are those that are known before anything has run: settings, values that
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
+from zerodr.config.counted import Counted
 from zerodr.config.load import load_bench
 from zerodr.plan import Plan
 from zerodr.reporting.cells import ALONE, LEGEND, NOT_RUN, CellParams, compare_cells, read_cells, shown_cells
@@ -19,7 +20,6 @@ from zerodr.reporting.item_facts import measured_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/papers/items.md"
-COUNTED = "resources/reference/papers/counted.tsv"
 STATES = {
     "faithful": "as published",
     "mode": "a named mode, or a part of it",
@@ -49,7 +49,7 @@ used instead. The page with all items has those marked "at `paper`" at that scal
 MIDDLE = """
 Tolerances are a choice, by kind of row: `zerodr.reporting.cells`. Below, values and verdicts are those of scale
 `paper` before any job has run: settings are judged, values of rankings wait as `to run`. *Why not* says what an item
-lacks.
+lacks, or has in another way: a note under its table says the same ("not as in the paper").
 """
 COUNTS = """
 ## Every item that was counted
@@ -57,7 +57,9 @@ COUNTS = """
 A reader who goes through a paper with a pencil finds these: each numbered table, figure and equation, then each setting
 that its text or its table of settings names. {sums}. `item`: of the tables above; `test`: in `tests/`; `key`: of a
 recipe at scale `paper`; `protocol`: of `config/protocols.yaml`. `tests/unit/test_counted.py` holds this list to what is
-there. `benchmarks/as_published.md` has what the tests of `tests/unit/test_as_published.py` found before they were met.
+there. A reason is a note under each table that it is about: of the items named, or, at scale `paper`, of rows
+with that key. `benchmarks/as_published.md` has what the tests of `tests/unit/test_as_published.py` found before they
+were met.
 """
 
 
@@ -66,44 +68,38 @@ def page(root: Path) -> str:
     plan = Plan(load_bench(root, {"scale": "paper"}))
     text = HEAD.format(run=RUN) + "".join(f"* **{word}**: {meaning}.\n" for word, meaning in LEGEND.items()) + MIDDLE
     text += "".join(section(plan, root, paper) for paper, owner in plan.bench.papers.items() if owner.reference)
-    return text + counts(plan, read_counted(root))
+    return text + counts(plan, plan.bench.counted)
 
 
-def read_counted(root: Path) -> list[dict[str, str]]:
-    """Read what was counted in the papers: paper, what, state, held_by, why_not."""
-    with (root / COUNTED).open(encoding="utf-8", newline="") as stream:
-        return list(csv.DictReader(stream, delimiter="\t"))
-
-
-def counts(plan: Plan, rows: list[dict[str, str]]) -> str:
+def counts(plan: Plan, rows: Sequence[Counted]) -> str:
     """Write a table a paper of what was counted."""
-    states = Counter(row["state"] for row in rows)
+    states = Counter(row.state for row in rows)
     sums = f"They are {len(rows)}: " + ", ".join(f"{states[name]} {name} ({told})" for name, told in STATES.items())
     text = COUNTS.format(sums=sums)
-    for paper, number in Counter(row["paper"] for row in rows).items():
+    for paper, number in Counter(row.paper for row in rows).items():
         text += f"\n### {plan.bench.papers[paper].label}: {number}\n\n"
         text += "| what | state | held by | why not |\n|---|---|---|---|\n"
-        own = (row for row in rows if row["paper"] == paper)
-        text += "".join(f"| {r['what']} | {r['state']} | {held(r['held_by'])} | {r['why_not']} |\n" for r in own)
+        own = (row for row in rows if row.paper == paper)
+        text += "".join(f"| {r.what} | {r.state} | {held(r)} | {r.why_not} |\n" for r in own)
     return text
 
 
-def held(by: str) -> str:
+def held(row: Counted) -> str:
     """Write what holds an item: kind and name in code."""
-    parts = [part.partition(" ") for part in by.split(", ") if part]
-    return ", ".join(f"{kind} `{name}`" for kind, _, name in parts)
+    return ", ".join(f"{kind} `{name}`" for kind, name in row.held_by)
+
+
+def why_not(plan: Plan, paper: str, name: str) -> str:
+    """Write why an item is not as published."""
+    return "; ".join(
+        row.why_not for row in plan.bench.counted if row.paper == paper and name in row.named("item") and row.why_not
+    )
 
 
 def section(plan: Plan, root: Path, paper: str) -> str:
     """Write the table of a paper."""
     owner, rows = plan.bench.papers[paper], []
     cells = left = read_cells(root / str(owner.reference))
-    why = {
-        name: row["why_not"]
-        for row in read_counted(root)
-        for name in row["held_by"].split(", ")
-        if row["paper"] == paper and row["why_not"]
-    }
     for name, item in owner.items.items():
         told = json.loads(plan.settings("build_item")(SimpleNamespace(paper=paper, item=name)))["settings"]
         verdicts, count = "", 0
@@ -118,7 +114,7 @@ def section(plan: Plan, root: Path, paper: str) -> str:
         apart = {True: ", apart", "small": ", at `paper`"}.get(item.apart, "")
         rows.append(
             f"| `{name}`{apart} | {item.title} | `results/{paper}/{name}.html` | {count or ''} | {verdicts} "
-            f"| {why.get(f'item {name}', '')} |\n"
+            f"| {why_not(plan, paper, name)} |\n"
         )
     head = f"\n## {owner.label}\n\n| item | what | target | values | verdicts | why not |\n|---|---|---|---|---|---|\n"
     rest = ", ".join(f"{table} ({count})" for table, count in left["item"].value_counts(sort=False).items())

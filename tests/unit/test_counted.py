@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import csv
+import json
 import re
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
 from zerodr.config.load import load_bench
 from zerodr.plan import Plan
+from zerodr.plan.modes import ABSENT, value_at, written_settings
 
 STATES = {"faithful", "mode", "impossible", "short"}
 
 
 @pytest.fixture(scope="module")
-def rows(root):
-    with (root / "resources/reference/papers/counted.tsv").open(newline="") as stream:
-        return list(csv.DictReader(stream, delimiter="\t"))
+def plan(root):
+    return Plan(load_bench(root, {"scale": "paper"}))
 
 
 @pytest.fixture(scope="module")
-def plan(root):
-    return Plan(load_bench(root, {"scale": "paper"}))
+def rows(plan):
+    return plan.bench.counted
 
 
 @pytest.fixture(scope="module")
@@ -33,40 +34,57 @@ def tests(root):
 
 
 def test_every_item_is_counted_once(rows):
-    assert Counter(row["paper"] for row in rows) == {"berm": 30, "coco-dr": 36, "ddr": 31, "modir": 46, "moma": 45}
-    assert max(Counter((row["paper"], row["what"]) for row in rows).values()) == 1
-    assert {row["state"] for row in rows} <= STATES
+    assert Counter(row.paper for row in rows) == {"berm": 30, "coco-dr": 36, "ddr": 31, "modir": 46, "moma": 45}
+    assert max(Counter((row.paper, row.what) for row in rows).values()) == 1
+    assert {row.state for row in rows} <= STATES
 
 
 def test_what_is_not_as_published_has_a_reason_and_all_else_is_held(rows):
-    assert [row["what"] for row in rows if (row["state"] == "faithful") == bool(row["why_not"])] == []
-    assert [row["what"] for row in rows if row["state"] in ("faithful", "mode") and not row["held_by"]] == []
+    assert [row.what for row in rows if (row.state == "faithful") == bool(row.why_not)] == []
+    assert [row.what for row in rows if row.state in ("faithful", "mode") and not row.held_by] == []
+
+
+def test_each_reason_is_a_note_under_a_table(rows, plan):
+    """Each page of an item has the reasons of the item and of its rows, and no reason is under none."""
+    notes = {
+        paper: {item: remarks(plan, paper, item) for item in owner.items} for paper, owner in plan.bench.papers.items()
+    }
+    for row in rows:
+        for item in row.named("item") if row.why_not else ():
+            assert f"not as in the paper: {row.why_not}" in notes[row.paper][item], (row.what, item)
+    under = {paper: "\n".join(note for page in pages.values() for note in page) for paper, pages in notes.items()}
+    assert [row.what for row in rows if row.why_not not in under[row.paper]] == []
+
+
+def remarks(plan, paper, item):
+    return json.loads(plan.settings("build_item")(SimpleNamespace(paper=paper, item=item)))["settings"]["remarks"]
+
+
+def test_a_row_has_the_note_of_its_own_settings_alone(plan):
+    table = "\n".join(remarks(plan, "coco-dr", "table7"))
+    lamb = next(line for line in table.splitlines() if "LAMB" in line)
+    assert "COCO-DR (iDRO as published)" not in lamb.partition(":")[0] and "COCO-DR" in lamb.partition(":")[0]
+    mini = Plan(load_bench(plan.bench.root, {"scale": "mini"}))
+    assert "not as in the paper, " not in "\n".join(remarks(mini, "coco-dr", "table7")), "mini has its own settings"
 
 
 def test_what_holds_an_item_is_there(rows, plan, tests):
     missing = [
-        (row["paper"], part)
+        (row.paper, kind, name)
         for row in rows
-        for part in row["held_by"].split(", ")
-        if part and not is_there(plan, tests, row["paper"], part)
+        for kind, name in row.held_by
+        if not is_there(plan, tests, row.paper, kind, name)
     ]
     assert missing == []
 
 
-def is_there(plan, tests, paper, part):
-    kind, _, name = part.partition(" ")
+def is_there(plan, tests, paper, kind, name):
     if kind == "item":
         return name in plan.bench.papers[paper].items
     if kind == "test":
         return name in tests
     if kind == "protocol":
         return name in plan.bench.protocols
-    assert kind == "key", part
+    assert kind == "key", kind
     method, _, path = name.partition(":")
-    settings = plan.method(method).settings.model_dump(mode="json")
-    settings["encoder"] = plan.chains.encoder(method).model_dump(mode="json")
-    for key in path.split("."):
-        if not isinstance(settings, dict) or key not in settings:
-            return False
-        settings = settings[key]
-    return True
+    return value_at(written_settings(plan, method), path) is not ABSENT

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from zerodr.config.base import Settings
+from zerodr.config.counted import Counted
 from zerodr.config.counterparts import seeded
 from zerodr.config.files import known
 from zerodr.config.methods import Method, RunSettings
@@ -37,6 +38,7 @@ class Bench:
         root: the checkout.
         recipes: what the files of recipes hold, by recipe.
         overridden: variants that `set` made, by the method that they change.
+        counted: what the papers have, and why it is not as published.
     """
 
     config: Config
@@ -52,6 +54,7 @@ class Bench:
     root: Path = Path(".")
     recipes: dict[str, Any] = field(default_factory=dict)
     overridden: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    counted: tuple[Counted, ...] = ()
 
     @property
     def rows(self) -> tuple[str, ...]:

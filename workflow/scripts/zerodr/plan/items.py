@@ -22,6 +22,7 @@ from zerodr.config.stages import PretrainStage
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.lines import Link
+from zerodr.plan.modes import modes_of_item, written_settings
 from zerodr.plan.plan import Plan
 from zerodr.plan.published import find_item, item_collections, items_of, named_collections, published_cells
 from zerodr.plan.registry import READS_TARGET, Files, Params, inputs, params
@@ -166,9 +167,7 @@ def _settings(plan: Plan, item: SettingsItem, collections: list[str]) -> Reads:
     Raises:
         ConfigError: the recipe has no setting of that path.
     """
-    written, values = plan.method(item.method).settings.model_dump(mode="json"), []
-    if isinstance(plan.method(item.method), TrainedMethod):
-        written["encoder"] = plan.chains.encoder(item.method).model_dump(mode="json")
+    written, values = written_settings(plan, item.method), []
     for row, paths_of in item.values.items():
         for metric, path in ({"hyperparameter": paths_of} if isinstance(paths_of, str) else paths_of).items():
             value: Any = written
@@ -222,7 +221,11 @@ def _item_params(plan: Plan, wc: Any) -> Params:
         "collections": [(name, rows[name].label) for name in collections],
         "splits": {name: rows[name].evaluation_split for name in [*collections, plan.source]},
         "methods": [(name, methods[name].label) for name in dict.fromkeys(named)],
-        "remarks": [*other_collections(plan, item, collections), *join_remarks(plan, named, item.protocol)],
+        "remarks": [
+            *other_collections(plan, item, collections),
+            *modes_of_item(plan, wc.paper, wc.item),
+            *join_remarks(plan, named, item.protocol),
+        ],
         "points": [(line, list(models.items())) for line, models in needed.points.items()],
         "stages": list(needed.stages.items()),
         "source": plan.source,

@@ -6,6 +6,7 @@ from typing import Any
 from zerodr.config.methods import FeedbackMethod, FusionMethod, RunMethod, ScoresMethod, TrainedMethod
 from zerodr.config.recipes import INIT
 from zerodr.plan import paths
+from zerodr.plan.modes import modes_of_method
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import REMARKS, Files, Params, inputs, params
 
@@ -171,6 +172,7 @@ def remarks_of(plan: Plan, name: str, protocol: str | None = None) -> list[str]:
         remarks += ["one model for each target"] if plan.chains.is_adapted(name) else []
         remarks += [] if plan.bench.scale.as_published else _budget(method, plan.config.scale)
         remarks += [remark for function in REMARKS for remark in function(plan, name)]
+        remarks += modes_of_method(plan, name)
     if method.read_under not in (None, protocol):
         remarks.append(f"read under protocol {protocol}, its paper's is {method.read_under}")
     return [remark for remark in remarks if remark]
