@@ -68,6 +68,20 @@ def export(
     typer.echo(run(source, kind, CALLED_IN[0] / target.expanduser()))
 
 
+@app.command(rich_help_panel="Extend and set up")
+def share(
+    row: Annotated[str, typer.Argument(help="A row of a table, such as dpr.")],
+    target: Annotated[Path, typer.Argument(help="The folder to make.")],
+    protocol: Annotated[str, typer.Option(help="Protocol of its evaluations.")] = "standard",
+) -> None:
+    """Write a row's finished results for other tools: MTEB's JSON, TREC runs and judgements, a card with a block."""
+    from zerodr.operations.sharing import share as run
+
+    require_checkout(f"share {row}")
+    folder = CALLED_IN[0] / target.expanduser()
+    typer.echo("\n".join([*run(row, protocol, folder), f"written to {folder}"]))
+
+
 def _open(result: str, other: str, corpus: str) -> tuple[Desk, list[str]]:
     """Open what answers queries; outside of a checkout, results that are not found lack the checkout first of all."""
     from zerodr.lookup.terminal import open_desk
