@@ -1,6 +1,7 @@
 """Read zip, tar, gz and plain files and folders without unpacking or trusting them."""
 
 import gzip
+import io
 import stat
 import tarfile
 import tempfile
@@ -15,6 +16,8 @@ from typing import IO, NamedTuple
 
 from zerodr.errors import CollectionError, DownloadError, nearest
 
+MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe\0\0": "utf-32", b"\0\0\xfe\xff": "utf-32"}  # longest first
+MARKS |= {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError)
 
 
@@ -138,7 +141,7 @@ class SingleFile(Archive):
 
 
 class FolderArchive(Archive):
-    """Files of a user's folder."""
+    """Files of a user's folder. Tables with a mark of UTF-16 or UTF-32 are UTF-8 here."""
 
     when_damaged = "write its file again"
 
@@ -149,7 +152,30 @@ class FolderArchive(Archive):
     def open(self, member: str) -> IO[bytes]:
         """Open a file's bytes as a stream; `.gz` is unpacked while reading."""
         path = self._root / member
-        return gzip.open(path) if member.endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
+        stream: IO[bytes] = gzip.open(path) if member.lower().endswith(".gz") else open(path, "rb")  # type: ignore
+        with damage_errors(f"{self.name}/{member}", self.when_damaged):
+            encoding = self.encoding_of(member, stream)
+        stream.seek(0)
+        return stream if encoding.startswith("utf-8") else recoded(stream, encoding)
+
+    def encoding_of(self, member: str, stream: IO[bytes]) -> str:
+        """Return the encoding of a file by its first bytes."""
+        del member
+        return marked_encoding(stream.read(4)) or "utf-8"
+
+
+def marked_encoding(content: bytes) -> str:
+    """Return the encoding that the mark at the head of a text names; empty: it has none."""
+    return next((name for mark, name in MARKS.items() if content.startswith(mark)), "")
+
+
+def recoded(stream: IO[bytes], encoding: str) -> IO[bytes]:
+    """Write a text in UTF-8 to a temporary file, and return that."""
+    copy = tempfile.SpooledTemporaryFile(max_size=1 << 26)
+    with io.TextIOWrapper(stream, encoding, "replace", newline="\n") as lines:
+        copy.writelines(line.encode() for line in lines)
+    copy.seek(0)
+    return copy  # type: ignore[return-value]
 
 
 def open_archive(path: Path, name: str | None = None) -> Archive:

@@ -22,6 +22,9 @@ from zerodr.errors import CollectionError
 
 log = logging.getLogger("zerodr")
 LISTED = 20
+USER_FOLDER = "folder"  # the format of users' own folders
+BLANKS = r"[\s\ufeff\u200b-\u200d\u2060\u00ad]+"  # with marks of encodings, and characters without width
+ENDS = re.compile(f"^{BLANKS}|{BLANKS}$")
 PADDED = 16  # digits of ids that lost leading zeros
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -219,11 +222,11 @@ def audit_split(
     if expected.drop_missing:
         judgements = [row for row in judgements if row.document not in missing and row.query not in unknown]
     else:
-        _refuse_missing(where, missing, unknown, expected.known_gaps)
+        _refuse_missing(where, missing, unknown, expected)
     if not judgements:
         problem = f"holds no judgement{f' but {len(pairs)} of absent documents or queries' if pairs else ''}"
         raise CollectionError(where, problem, "remove the split or correct its file")
-    if empty := next((row for row in judgements if not texts[row.query].strip()), None):
+    if empty := next((row for row in judgements if not without_blanks(texts[row.query])), None):
         problem = f"judged query {empty.query!r} ({empty.file}:{empty.line}) has an empty text"
         raise CollectionError(where, problem, "add its text")
     positive = {row.query for row in judgements if row.grade > 0}
@@ -249,9 +252,21 @@ def audit_split(
     return SplitAudit(judgements, facts)
 
 
+def without_blanks(text: str) -> str:
+    """Remove what nobody sees from the ends of a text."""
+    return ENDS.sub("", text)
+
+
 def near_id(key: str, known: Container[str]) -> str:
     """Return the id of `known` that `key` was before a spreadsheet or a copy changed it; empty: there is none."""
-    changed = [key.strip(), key.removesuffix(".0"), key.lstrip("0") or "0", key.lower(), key.upper()]
+    changed = [
+        without_blanks(key),
+        key.strip(),
+        key.removesuffix(".0"),
+        key.lstrip("0") or "0",
+        key.lower(),
+        key.upper(),
+    ]
     changed += [unicodedata.normalize(form, key) for form in ("NFC", "NFD")]
     changed += [key.zfill(width) for width in range(len(key) + 1, PADDED + 1)] if key.isdecimal() else []
     return next((one for one in changed if one != key and one in known), "")
@@ -283,14 +298,16 @@ def _first_unknown(rows: Iterable[Judgement], column: str, known: Container[str]
     return unknown
 
 
-def _refuse_missing(where: str, missing: dict[str, Judgement], unknown: dict[str, Judgement], known_gaps: int) -> None:
-    step = "set drop_missing: true in its row"
+def _refuse_missing(
+    where: str, missing: dict[str, Judgement], unknown: dict[str, Judgement], expected: Content
+) -> None:
+    brought, known_gaps = expected.format == USER_FOLDER, expected.known_gaps
+    step = "leave them out: --config byo_drop_missing=true" if brought else "set drop_missing: true in its row"
     if len(missing) > known_gaps:
         noun = "document is" if len(missing) == 1 else "documents are"
-        problem = (
-            f"{len(missing)} judged {noun} missing from the corpus ({_named(missing)}), known_gaps is {known_gaps}"
-        )
-        raise CollectionError(where, problem, f"raise known_gaps or {step}")
+        problem = f"{len(missing)} judged {noun} missing from the corpus ({_named(missing)})"
+        problem += "" if brought else f", known_gaps is {known_gaps}"
+        raise CollectionError(where, problem, f"{'add them' if brought else 'raise known_gaps'} or {step}")
     if len(missing) < known_gaps:
         log.info("%s: %d judged documents are missing, known_gaps allows %d", where, len(missing), known_gaps)
     if unknown:

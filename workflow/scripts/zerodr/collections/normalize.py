@@ -179,6 +179,9 @@ def write_corpus(
     repaired = _write_parquet(path, CORPUS_SCHEMA, checked())
     if not ids:
         raise CollectionError(expected.name, "has an empty corpus, expected at least one document", "add documents")
+    if empty.count == len(ids):
+        problem = f"none of its {len(ids)} documents has a text"
+        raise CollectionError(expected.name, problem, "name the field of the texts `text`, or remove an empty one")
     _refuse_duplicates(ids, path)
     check_count(expected.name, "documents", expected.documents, len(ids))
     copies = sum(fold(text) in copied for text in texts.values())

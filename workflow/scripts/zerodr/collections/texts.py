@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from xml.parsers.expat import ExpatError
 
-from zerodr.collections.archives import BROKEN
+from zerodr.collections.archives import BROKEN, marked_encoding
 from zerodr.collections.cutting import Block
 
 BREAKS = {*"p div section article main li ul ol dl dt dd tr table thead tbody pre blockquote figcaption br hr".split()}
@@ -22,6 +22,8 @@ WESTERN = {
     for letter in "àâäåæçéèêëíìîïñóòôöøœúùûüáßÀÂÄÅÆÇÉÈÊËÍÎÏÑÓÔÖØŒÚÜÁ€£§°«»„“”‘’–—…·•¿¡\u00a0½²³×®©™"
 }
 ENCODINGS = "cp1252 cp1250 cp1251 koi8_r cp1253 cp1254 cp1255 cp1256 cp1257 gb18030 big5 cp932 euc_jp cp949".split()
+CHARSET = re.compile(rb"(?i)(?:charset|encoding)\s*=\s*[\"']?\s*([a-z0-9_:.-]+)")
+BAD = "\ufffd"
 HYPHEN = re.compile(r"[\x02\u00ad\ufffe]\n?|(?<=[a-zà-ÿ])-\n(?=[a-zà-ÿ])")  # pdfium writes a broken word's as \x02
 LEADERS = re.compile(r"(?: ?\.){4,}")  # of a table of contents
 NUMBER = re.compile(r"\d+")
@@ -45,14 +47,28 @@ def blocks_of(ending: str, content: bytes) -> tuple[list[Block], str]:
         return _pdf(content), ""
     if ending == ".docx":
         return list(html_blocks(_word(content))), ""
-    text, remark = decode(content)
     if ending in (".html", ".htm", ".xhtml"):
+        text, remark = decode(_as_declared(content))
         return list(html_blocks(text)), remark
+    text, remark = decode(content)
     if ending in (".md", ".markdown"):
         from markdown_it import MarkdownIt
 
         return list(html_blocks(MarkdownIt("commonmark", {"html": True}).enable("table").render(_body(text)))), remark
     return [Block(0, " ".join(words.split())) for words in re.split(r"\n\s*\n", text) if words.strip()], remark
+
+
+def _as_declared(content: bytes) -> bytes:
+    """Return a page that is not UTF-8 in UTF-8, where it names its encoding and has no other."""
+    declared = CHARSET.search(content[:2048])
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        try:
+            return content.decode(declared[1].decode("ascii")).encode() if declared else content
+        except (LookupError, ValueError):
+            return content
+    return content
 
 
 def _body(text: str) -> str:
@@ -68,7 +84,8 @@ def decode(content: bytes) -> tuple[str, str]:
         Unreadable: they are no text.
     """
     encoding, remark = encoding_of(content)
-    return _lines(content.decode(encoding, "replace")), remark
+    text = content.decode(encoding, "replace")
+    return _lines(text.replace(BAD, "") if encoding == "utf-8" else text), remark
 
 
 def encoding_of(content: bytes) -> tuple[str, str]:
@@ -77,9 +94,8 @@ def encoding_of(content: bytes) -> tuple[str, str]:
     Raises:
         Unreadable: it is no text.
     """
-    for mark, name in ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
-        if content.startswith(mark):
-            return name, ""
+    if marked := marked_encoding(content):
+        return marked, ""
     if b"\0" in content[:SAMPLE_BYTES]:
         raise Unreadable("is binary, no text")
     try:
@@ -87,6 +103,9 @@ def encoding_of(content: bytes) -> tuple[str, str]:
         return "utf-8", ""
     except UnicodeDecodeError:
         start = content[:SAMPLE_BYTES]
+        text = start.decode("utf-8", "replace")
+        if len(text.encode()) - len(text) > 4 * text.count(BAD):  # more good characters than bad ones
+            return "utf-8", "bytes that are no UTF-8 are left out"
         if set(re.findall(rb"[\x80-\xff]", start)) <= WESTERN:
             return "cp1252", "read as cp1252, which was guessed"
         from charset_normalizer import from_bytes

@@ -17,7 +17,7 @@ from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import read_corpus, read_queries
 from zerodr.collections.archives import FolderArchive
-from zerodr.collections.audit import IdIndex, Listing, TextScan
+from zerodr.collections.audit import USER_FOLDER, IdIndex, Listing, TextScan
 from zerodr.collections.languages import language_of
 from zerodr.collections.normalize import write_corpus, write_queries, write_split
 from zerodr.collections.readers.base import Document, Query
@@ -71,7 +71,7 @@ def _normalize(stage: Stage, section: str) -> None:
     settings = validate(SectionSettings, stage.params, stage.spec.rule)
     files = [str(path) for path in stage.paths("files")]
     collection = stage.path("collection") if section == "judgements" else None
-    reader = open_folder(settings.archive, files, settings.columns, settings.cut)
+    reader = open_folder(settings.archive, files, settings.columns, settings.cut, section)
     facts = _write(section, reader, settings, stage.output("section"), collection)
     for remark in facts.get("remarks", ()):
         log.warning("%s: %s", settings.name, remark)
@@ -81,12 +81,14 @@ def _normalize(stage: Stage, section: str) -> None:
             stage.metric(name, facts[name])
 
 
-def open_folder(folder: str, files: Sequence[str], columns: Columns = COLUMNS, cut: Cut = CUT) -> FolderReader:
-    """Open files of a user's folder, or the one file that it is."""
+def open_folder(
+    folder: str, files: Sequence[str], columns: Columns = COLUMNS, cut: Cut = CUT, section: str = "corpus"
+) -> FolderReader:
+    """Open files of a section of a user's folder, or the one file that it is."""
     root, paths = Path(folder), [Path(file) for file in files]
     reader: FolderReader = (
         FolderReader(FolderArchive(root, paths))
-        if not is_loose(files)
+        if section != "corpus" or not is_loose(files, folder)
         else (LooseReader(LooseArchive(root.parent if root.is_file() else root, paths), cut))
     )
     reader.columns = columns
@@ -110,14 +112,15 @@ def write_section(
     settings = SectionSettings(name=row.name, archive=folder, content=(), drop_missing=row.drop_missing)
     target = home if section == "corpus" else home / section
     target.mkdir(exist_ok=True)
-    return _write(section, open_folder(folder, files, columns, cut), settings, target, home).get("remarks", [])
+    reader = open_folder(folder, files, columns, cut, section)
+    return _write(section, reader, settings, target, home).get("remarks", [])
 
 
 def _write(
     section: str, reader: FolderReader, settings: SectionSettings, target: Path, collection: Path | None
 ) -> dict[str, Any]:
     """Write one section and its `audit.json` to the folder `target`; return the facts."""
-    expected = Content(name=settings.name, drop_missing=settings.drop_missing)
+    expected = Content(name=settings.name, format=USER_FOLDER, drop_missing=settings.drop_missing)
     facts: dict[str, Any] = {"collection": settings.name, "kind": "own", "unpinned": True}
     changed = Listing()
     if section == "corpus":

@@ -78,6 +78,8 @@ def _counts(name: str) -> bool:
 
 def _is_read(path: Path) -> bool:
     ending = _ending(path)
+    if not path.is_file():  # a link to nothing
+        return False
     if ending in TEXTS:
         return path.stem.lower() not in QUERIES
     return ending in TABLES and not ABOUT_QUERIES.fullmatch(path.name)

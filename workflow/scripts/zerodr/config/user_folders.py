@@ -32,6 +32,7 @@ OF_HUB = re.compile(rf"(?P<split>.+?){SHARD}\.parquet")
 JUDGEMENTS = re.compile(rf"(?P<split>.*?)(?:{SHARD})?\.(?:{'|'.join(JUDGED)})(?:\.gz)?")
 AT_ROOT = re.compile(rf"qrels(?:[._-](?P<split>.+?))?\.(?:{'|'.join(JUDGED)})(?:\.gz)?")  # next to corpus.*
 USUAL_SPLIT = "test"
+LONGEST = 80  # letters of the names of collections and splits, which are parts of files' names
 ABOUT = re.compile(r"(?i)(read.?me|licen[cs]e|changelog|notes?)\b.*|.*\.(md|rst|html?|py|sh|pdf)")
 DATA = re.compile(r"(?i).*(corpus|collection|documents?|docs|passages?|query|queries|topic|qrel|judg|relevance).*")
 DATA_ENDING = re.compile(
@@ -67,7 +68,7 @@ class UserFolder:
     @property
     def loose(self) -> bool:
         """True for plain files that are no collection (config/loose_files.py)."""
-        return is_loose(self.files.get("corpus", ()))
+        return is_loose(self.files.get("corpus", ()), self.path)
 
     def content(self, section: str) -> list[str]:
         """Return the SHA-256 of each file; of plain files, which may be thousands, one of all with their names."""
@@ -100,9 +101,9 @@ def _expanded(text: str) -> str:
     return str(Path(text)) if Path(text).is_dir() else str(Path(text.strip()).expanduser())
 
 
-def is_loose(files: Sequence[str]) -> bool:
-    """True for files of documents that are no `corpus.*`."""
-    return any(Path(file).name not in CORPUS for file in files)
+def is_loose(files: Sequence[str], folder: str = "") -> bool:
+    """True for files of documents that are no `corpus.*` of a folder; a file that is given alone may have that name."""
+    return any(file == folder or Path(file).name not in CORPUS for file in files)
 
 
 def find_files(folder: Path) -> dict[str, tuple[str, ...]]:
@@ -150,12 +151,8 @@ def unread_files(folder: Path) -> list[str]:
     for path in _listed(folder):
         if path.is_dir():
             names += [f"{path.name}/"] if path.name != "qrels" and DATA.fullmatch(path.name) else []
-        elif (
-            str(path) not in read
-            and DATA.fullmatch(path.name)
-            and (not path.suffix or DATA_ENDING.fullmatch(path.name))
-        ):
-            names.append(path.name)
+        elif str(path) not in read and not _about(path):
+            names += [path.name] if (DATA_ENDING if path.suffix else DATA).fullmatch(path.name) else []
     return sorted(names)
 
 
@@ -203,19 +200,26 @@ def read_folders(
     for path in folders:
         folder = Path(path)
         name = _name_of(folder, taken | rows, chosen)
+        files = find_files(folder)
+        if (corpus := files.get("corpus", ())) and not is_loose(corpus, path) and Path(corpus[0]).parent != folder:
+            inner = sorted({str(Path(file).parent) for file in corpus})
+            problem = f"holds no corpus, its subfolders do: {first_names(inner)}"
+            raise ConfigError(f"byo={folder}", problem, "give one of them, or several folders")
         documents = estimated_documents(folder)
         if not documents:
             problem = f"holds no documents ({KINDS})" if documents is None else "holds empty files alone"
             unread = not_read(folder)
             step = "convert one (docs/own-corpus.md)" if unread else "put documents there"
             raise ConfigError(f"byo={folder}", f"{problem}; {unread}" if unread else problem, step)
-        folders_by_name[name] = UserFolder(path, find_files(folder), unread=not_read(folder), columns=columns, cut=cut)
-        for paths in folders_by_name[name].files.values():
+        folders_by_name[name] = UserFolder(path, files, unread=not_read(folder), columns=columns, cut=cut)
+        for paths in files.values():
             refuse_braces(paths)
-        files = folders_by_name[name].files.get("judgements", ())
-        splits = sorted({split_of(Path(file)) for file in files})
+        judged = files.get("judgements", ())
+        splits = sorted({split_of(Path(file)) for file in judged})
+        if long := next((split for split in splits if len(split) > LONGEST), ""):
+            raise ConfigError(f"byo={folder}", f"the split {long:.20}... has more than {LONGEST} letters", "rename it")
         if EVERY in splits:
-            named = next(file for file in files if split_of(Path(file)) == EVERY)
+            named = next(file for file in judged if split_of(Path(file)) == EVERY)
             raise ConfigError(f"byo={folder}", f"a split can't be named {EVERY!r}", f"rename {named}")
         row = {
             "name": name,
@@ -224,7 +228,7 @@ def read_folders(
             "format": "folder",
             "archive": str(folder),
             "splits": dict.fromkeys(splits),
-            "evaluation_split": next((split for split in ("test", "dev", *splits) if split in splits), ""),
+            "evaluation_split": min(splits, key=_preference, default=""),
             "estimated_documents": documents,
             "language": language or "en",
         } | switches
@@ -234,7 +238,14 @@ def read_folders(
 
 def label_of(folder: Path) -> str:
     """Return a folder's name; a file's without its ending."""
-    return folder.name.partition(".")[0] or folder.name if folder.is_file() else folder.resolve().name
+    return folder.name.partition(".")[0] or folder.name if folder.is_file() else Path(os.path.abspath(folder)).name
+
+
+def _preference(split: str) -> tuple[int, str]:
+    """Order splits: test, dev, other names of tests, others, those of training."""
+    name = split.lower()
+    names = (name == "test", name == "dev", "test" in name, re.match("dev|val", name), not name.startswith("train"))
+    return next((rank for rank, fits in enumerate(names) if fits), len(names)), split
 
 
 def _name_of(folder: Path, taken: dict[str, Collection], chosen: str | None) -> str:
@@ -247,8 +258,8 @@ def _name_of(folder: Path, taken: dict[str, Collection], chosen: str | None) -> 
         raise ConfigError(where, "does not exist", "give a folder or a file with documents")
     if name in RESERVED | _words(taken.values()):
         raise ConfigError(where, f"the name {name!r} has another meaning here", RENAME)
-    if not re.fullmatch(NAME, name):
-        step = f"{RENAME}: small letters, digits, . @ _ -, the first a letter or digit"
+    if not re.fullmatch(NAME, name) or len(name) > LONGEST:
+        step = f"{RENAME}: at most {LONGEST} small letters, digits, . @ _ -, the first a letter or digit"
         raise ConfigError(where, f"the name {name!r} can't be part of a path", step)
     return name
 

@@ -1,7 +1,5 @@
 """Read documents from plain files (config/loose_files.py): a passage of a text, or a row of a table."""
 
-import io
-import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
@@ -28,24 +26,17 @@ class LooseArchive(FolderArchive):
         super().__init__(root, files)
         self.guessed: dict[str, str] = {}
 
-    def open(self, member: str) -> IO[bytes]:
-        """Open a file's bytes as a stream; `.gz` is unpacked while reading."""
-        stream = super().open(member)
+    def encoding_of(self, member: str, stream: IO[bytes]) -> str:
+        """Return the encoding of a table by its first bytes; other files are decoded where they are cut."""
         if not is_table(member) or member.lower().endswith("parquet"):
-            return stream
+            return "utf-8"
         try:
             encoding, remark = encoding_of(stream.read(SAMPLE_BYTES))
         except Unreadable as error:
             raise CollectionError(f"{self.name}/{member}", str(error), "save it as UTF-8, or remove it") from None
-        stream.seek(0)
-        if encoding == "utf-8":
-            return stream
-        self.guessed |= {member: remark} if remark else {}
-        copy = tempfile.SpooledTemporaryFile(max_size=1 << 26)
-        with io.TextIOWrapper(stream, encoding, "replace", newline="\n") as lines:
-            copy.writelines(line.encode() for line in lines)
-        copy.seek(0)
-        return copy  # type: ignore[return-value]
+        if encoding != "utf-8":
+            self.guessed |= {member: remark} if remark else {}
+        return encoding
 
 
 class LooseReader(FolderReader):

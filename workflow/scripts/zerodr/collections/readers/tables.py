@@ -21,8 +21,8 @@ Named = tuple[Location, dict[str, Any]]
 
 
 def form_of(member: str) -> str:
-    """Return the ending of a file's name, without `.gz`."""
-    return member.removesuffix(".gz").rpartition(".")[2]
+    """Return the ending of a file's name in small letters, without `.gz`."""
+    return member.lower().removesuffix(".gz").rpartition(".")[2]
 
 
 def plain(name: str) -> str:
@@ -43,6 +43,8 @@ def read_rows(archive: Archive, member: str) -> Iterator[Row]:
     if form == "csv":
         return _read_csv(archive, member, None)
     first = next(read_lines(archive, member), None)
+    if first is not None and SEPARATOR.fullmatch(first[1]):
+        return _read_csv(archive, member, None)
     if first is not None and "\t" not in first[1] and (form in TREC or len(first[1].split()) == 4):
         return ((location, line.split()) for location, line in read_lines(archive, member))
     if is_quoted(archive, member):
