@@ -176,6 +176,28 @@ def test_positives_and_negatives_take_turns(tmp_path):
         torch.testing.assert_close(queued[:, 3], held.leaf[-16:-8].detach(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("changes", [{}, OFFICIAL], ids=["paper", "official"])
+def test_accuracy_is_of_the_batch_that_each_looks_at(tmp_path, monkeypatch, changes):
+    """Section 4.4: a new batch. Released code: entry 0 of the queue, the oldest, which no update reads."""
+    parts, pushed, looked, learned = Parts(tmp_path, **changes), [], [], []
+    adversary, queue = parts.adversary, parts.adversary.queue
+    push, look, gradient = queue.push, adversary._look, adversary._gradient
+    monkeypatch.setattr(queue, "push", lambda vectors, *at: (pushed.append(vectors.clone()), push(vectors, *at)))
+    monkeypatch.setattr(adversary, "_look", lambda vectors: (looked.append(vectors.clone()), look(vectors)))
+    monkeypatch.setattr(adversary, "_gradient", lambda vectors: (learned.append(vectors), gradient(vectors))[1])
+    for step in range(6):
+        learned.clear()
+        weight = adversary.classifier.weight.clone()
+        parts.step(step)
+        entry = max(0, step - queue.length + 1) if adversary.settings.official else step
+        assert torch.equal(looked[step], pushed[entry])
+        is_source = (looked[step] @ weight.T).diff(dim=-1)[..., 0] < 0
+        right = (is_source == adversary.labels).double().mean().item()
+        assert float(parts.facts["adversary.domain_accuracy"]) == pytest.approx(right, abs=1e-6), "before it learns"
+        if adversary.settings.official and step:
+            assert not any((row == pushed[entry][0]).all() for vectors in learned for row in vectors)
+
+
 @pytest.mark.parametrize(
     "changes",
     [

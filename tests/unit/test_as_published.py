@@ -216,10 +216,11 @@ def test_the_compared_methods_of_table_3_are_rows(plan):
 # ---- BERM ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("method", ["berm-dpr", "berm-kd", "berm-ance", "coco-berm"])
 def test_published_is_the_papers_throughout(plan, method):
-    """Eq. 4 to 6: KL, one cross entropy, and weights 0.1 and 1.0 in the order of R1 and R2."""
+    """Eq. 4 to 6: KL, one cross entropy, and weights 0.1 and 1.0 in that order; the other is offered."""
     berm = list(plan.chains.trained(method).chain.values())[-1].find("berm")
     assert (berm.how.over_units, berm.how.softmaxes, berm.how.skips_last) == ("sum", 1, False)
-    assert berm.weights(0) == (0.1, 1.0)
+    assert (berm.preset, berm.weights(0)) == ("paper", (0.1, 1.0))
+    assert berm.model_copy(update={"heavier": "r1"}).weights(0) == (1.0, 0.1)
 
 
 def test_the_grid_of_figure_4_has_both_orders(plan):

@@ -329,6 +329,7 @@ def test_answers_that_stand_elsewhere_are_left_out(project, caplog):
         (UnitSettings, {"label": {"delta": 0.2}}, "reader is not set"),
         (BermSettings, {"w_r1": 0.0, "preset": "released_dpr"}, "both 0"),
         (BermSettings, {"preset": "offical_ance"}, "preset"),
+        (BermSettings, {"preset": "released_ance", "heavier": "r2"}, "heavier has no effect"),
     ],
     ids=str,
 )
@@ -338,7 +339,11 @@ def test_settings_that_can_not_be_meant(kind, value, said):
 
 
 def test_presets_and_schedules():
-    assert BermSettings().weights(0) == (1.0, 0.1)
+    assert BermSettings().weights(0) == (1.0, 0.1) and BermSettings(heavier="r2").weights(0) == (0.1, 1.0)
+    assert BermSettings(heavier="r2").how[:2] == BermSettings().how[:2] == ("sum", 1), (
+        "the paper's forms in both orders"
+    )
+    assert "heavier" not in BermSettings(heavier="r1").model_dump(), "models that were made before stay"
     released = BermSettings(preset="released_dpr")
     assert released.weights(10**6) == (1.0, 0.0) and released.how.softmaxes == 2
     schedule = BermSettings(preset="released_dpr_schedule")

@@ -96,8 +96,7 @@ class Preset(NamedTuple):
 
 
 PRESETS = {
-    "published": Preset("sum", 1, 0.1, ((None, 1.0),)),  # "0.1 and 1.0" in the order in which eq. 6 has the losses
-    "paper": Preset("sum", 1, 1.0, ((None, 0.1),)),  # the paper's losses, the released code's weights
+    "paper": Preset("sum", 1, 1.0, ((None, 0.1),)),
     "released_ance": Preset("mean", 2, 1.0, ((None, 0.1),), True),
     "released_dpr": Preset("mean", 2, 1.0, ((None, 0.0),), True),
     "released_dpr_schedule": Preset("mean", 2, 1.0, ((20000, 1.0), (40000, 0.5), (50000, 0.25), (None, 0.1)), True),
@@ -110,10 +109,13 @@ UnitSpace = Literal["raw", "head"]
 class BermSettings(Settings):
     """The two losses that BERM adds to any loss of fine-tuning, for positives alone."""
 
-    later: ClassVar = ("matching",)
-    preset: Literal["published", "paper", "released_ance", "released_dpr", "released_dpr_schedule"] = "paper"
-    """Weights and forms of the losses. `published`: the paper's throughout. `paper`: the paper's losses with weights of
-    the released code, which are in the other order. The others: as in the released code."""
+    later: ClassVar = ("heavier", "matching")
+    read_with: ClassVar = {"heavier": ("preset", ("paper",))}
+    preset: Literal["paper", "released_ance", "released_dpr", "released_dpr_schedule"] = "paper"
+    """Weights and forms of the losses: `paper`'s throughout, or those of the released code."""
+    heavier: Literal["r1", "r2"] = "r1"
+    """Loss that has weight 1.0 in preset `paper`; the other has 0.1. The paper lists both numbers without names: in the
+    order of its equations R2 has 1.0, as the recipes at scale `paper` have it, in the released code's R1."""
     w_r1: float | None = Field(None, ge=0)
     """Weight of R1, semantic unit balance. None: the preset's."""
     w_r2: float | None = Field(None, ge=0)
@@ -139,7 +141,8 @@ class BermSettings(Settings):
     @property
     def how(self) -> Preset:
         """Return the preset's choices."""
-        return PRESETS[self.preset]
+        preset = PRESETS[self.preset]
+        return preset if self.heavier == "r1" else preset._replace(w_r1=0.1, w_r2=((None, 1.0),))
 
     @property
     def schedule_r2(self) -> tuple[tuple[int | None, float], ...]:
