@@ -229,3 +229,11 @@ def test_a_damaged_measurement_is_told(tmp_path, text):
     (tmp_path / "measured.json").write_text(text)
     with pytest.raises(ArtifactError, match=r"measured.json: is no measurement of a rehearsal .*: delete it"):
         rehearsed.read(tmp_path / "measured.json")
+
+
+def test_the_time_left_of_a_rehearsal_counts_its_small_jobs_alike(tmp_path, monkeypatch):
+    from zerodr.operations import starting
+
+    monkeypatch.chdir(tmp_path)
+    write_config(tmp_path)
+    assert starting._expected_seconds(plan_of(tmp_path, rehearse=True), ["a training", "a search"], 2.0) == [2.0, 2.0]

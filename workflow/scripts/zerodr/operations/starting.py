@@ -71,8 +71,15 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
     withdraw_reports((job.rule.name, job.output) for job in planned)
     if screen is not None:
         here = executor == "local"
-        seconds = costs(jobs_of(planned), estimates_of(plan), START_HERE_S if here else START_S).seconds
+        seconds = _expected_seconds(plan, planned, START_HERE_S if here else START_S)
         screen.expect(dict(zip(map(workflow.dag.jobid, planned), seconds, strict=True)), here)
+
+
+def _expected_seconds(plan: Plan, planned: list[Any], start: float) -> list[float]:
+    """Estimate each job. A rehearsal's do little work, whatever their stage's settings say, and count alike."""
+    if plan.config.rehearse:
+        return [start] * len(planned)
+    return costs(jobs_of(planned), estimates_of(plan), start).seconds
 
 
 def foretell(workflow: Any, plan: Plan, slurm: bool) -> list[str]:
