@@ -236,4 +236,5 @@ def test_the_time_left_of_a_rehearsal_counts_its_small_jobs_alike(tmp_path, monk
 
     monkeypatch.chdir(tmp_path)
     write_config(tmp_path)
-    assert starting._expected_seconds(plan_of(tmp_path, rehearse=True), ["a training", "a search"], 2.0) == [2.0, 2.0]
+    plan = Plan(load_bench(tmp_path, {"scale": "mini", "rehearse": True}))
+    assert starting._expected_seconds(plan, ["a training", "a search"], 2.0) == [2.0, 2.0]
