@@ -63,10 +63,10 @@ except ZerodrError as error:
     raise WorkflowError(str(error)) from None
 
 if workflow.is_main_process:
-    from zerodr.operations.copies import settle_times
     from zerodr.operations.planning import plan_once
+    from zerodr.operations.trust import trust_records
 
-    settle_times()
+    trust_records(workflow)
     plan_once(workflow)
 PATTERNS = Patterns(PLAN)
 spare_tracebacks(lambda target: nearest_target(target, PLAN))

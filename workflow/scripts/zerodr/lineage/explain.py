@@ -223,7 +223,7 @@ def remedy(graph: Graph, artifact: str, stale: dict[str, list[Difference]], conf
         record = graph.require(path)
         if "content" in kinds and Path(path).exists():
             damaged.append(path)
-        elif kinds <= {"input"} and not _newer_input(path, [d.name for d in reasons]):
+        elif kinds <= {"input"} and not any(_is_seen(graph, d.name, path) for d in reasons):
             unseen.add(record["rule"])
     words = ["snakemake", "--profile", PROFILE, artifact]
     words += ["--config", *config] if config else []
@@ -231,12 +231,11 @@ def remedy(graph: Graph, artifact: str, stale: dict[str, list[Difference]], conf
     return [["rm", *damaged], words] if damaged else [words]
 
 
-def _newer_input(artifact: str, inputs: list[str]) -> bool:
-    """Test whether Snakemake sees by the modification times that the artifact is out of date."""
-    if not Path(artifact).exists():
+def _is_seen(graph: Graph, source: str, user: str) -> bool:
+    """Test whether Snakemake sees that an input changed: by its record, or by modification times."""
+    if graph.record(source) is not None or not Path(user).exists() or not Path(source).exists():
         return True
-    written = Path(artifact).stat().st_mtime_ns
-    return any(not Path(path).exists() or Path(path).stat().st_mtime_ns > written for path in inputs)
+    return Path(source).stat().st_mtime_ns > Path(user).stat().st_mtime_ns
 
 
 def shown(command: Command, indent: str = "  ") -> str:

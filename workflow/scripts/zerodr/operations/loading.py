@@ -69,13 +69,10 @@ def _submits(workflow: Any) -> bool:
 
 
 def finish_run(workflow: Any, started: list[bool], plan: Plan) -> None:
-    """Check finished artifacts by their records at Snakemake's exit, where its `onstart` was not called.
-
-    A dry run also says what a run here would be refused for. A rehearsal ends with its report.
-    """
-    from zerodr.operations.stale import finish
-
-    if finish(workflow, bool(started)):
+    """Say at the end of a dry run what a run here would be refused for; end a rehearsal with its report."""
+    called = Path(sys.argv[0]).stem == "snakemake" or sys.argv[0].endswith("snakemake/__main__.py")
+    executor = workflow.executor_plugin
+    if called and executor is not None and executor.name == "dryrun" and workflow.dag is not None:
         from zerodr.operations.starting import foretell
 
         sys.stderr.write("".join(f"{line}\n" for line in foretell(workflow, plan, _submits(workflow))))

@@ -23,7 +23,6 @@ from zerodr.operations.revisions import lock_models
 from zerodr.operations.screen import Screen
 from zerodr.operations.slurm.cluster import ceilings, check_planned, request_of, require_slurm, submitting
 from zerodr.operations.slurm.submission import refusal, start_again, wait_for_jobs
-from zerodr.operations.stale import forced_words, outdated, sentence
 from zerodr.operations.warm import fork_jobs
 from zerodr.plan import Plan
 from zerodr.plan.pins import loose_models
@@ -55,9 +54,6 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
     if any(facts_of(job.rule.name).kind == "publish" for job in planned):
         refuse_run(_store_problem())
     _lock_models(plan, planned)
-    if outputs := outdated(workflow):
-        sys.stderr.write(f"{sentence(outputs)}\n")
-        start_again(forced_words(outputs, sys.orig_argv[1:]))
     if executor == "slurm":
         _prepare_slurm(workflow, limits)
     else:

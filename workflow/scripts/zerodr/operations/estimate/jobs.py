@@ -14,7 +14,6 @@ from zerodr.plan import Plan
 from zerodr.plan.rules import Rule, facts_of
 from zerodr.plan.targets import is_target, nearest_target
 
-CHECKSUM_BYTES = 10**8  # as the profiles have it
 REASON = re.compile(r"\w*Error: ")
 
 
@@ -102,7 +101,7 @@ def _dry_run(target: str, values: Mapping[str, Any], listener: logging.Handler) 
     from snakemake_interface_common.exceptions import ApiError
 
     triggers = frozenset((RerunTrigger.MTIME, RerunTrigger.PARAMS, RerunTrigger.INPUT))
-    wanted = DAGSettings(targets={target}, rerun_triggers=triggers, max_checksum_file_size=CHECKSUM_BYTES)
+    wanted = DAGSettings(targets={target}, rerun_triggers=triggers)
     stopping = signal.getsignal(signal.SIGTERM)
     with SnakemakeApi(OutputSettings(dryrun=True, enable_file_logging=False)) as api:
         log = api.logger_manager.logger

@@ -1,0 +1,80 @@
+"""What a record says of settings and inputs is what Snakemake is told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from tiny_bench import COLLECTION, TABLE, make_bench, make_collection
+
+from zerodr.artifacts.record import read_record, record_path
+from zerodr.lineage.graph import Graph
+from zerodr.operations.trust import replaced_inputs, settings_of, trust_records
+from zerodr.plan import paths
+
+HITS = paths.shard_hits("dense", "toy", "standard", "shard-00000-of-00002")
+QUERIES = paths.embeddings("dense", "shared", "toy", "standard", "queries.test")
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return make_bench(tmp_path)
+
+
+@pytest.fixture
+def snakemake(monkeypatch):
+    """Snakemake's classes, which are as they were after a test."""
+    from snakemake.io import _IOFile
+    from snakemake.persistence import PersistenceBase
+
+    for where, name in ((PersistenceBase, "metadata"), (PersistenceBase, "_input_changed"), (_IOFile, "checksum")):
+        monkeypatch.setattr(where, name, getattr(where, name))
+    settings = SimpleNamespace(max_checksum_file_size=0)
+    trust_records(SimpleNamespace(dag_settings=settings))
+    return SimpleNamespace(IOFile=_IOFile, settings=settings)
+
+
+def test_records_have_the_settings_of_the_plan(plan):
+    for artifact in Graph().artifacts():
+        record = read_record(artifact)
+        assert settings_of(record) == plan.settings(record["rule"])(SimpleNamespace(**record["wildcards"]))
+
+
+def test_an_input_that_was_written_anew_is_found_whatever_its_time(plan):
+    assert list(replaced_inputs(HITS, read_record)) == []
+    make_collection(plan, "another archive")
+    os.utime(COLLECTION, ns=(0, 0))
+    assert list(replaced_inputs(HITS, read_record)) == [COLLECTION]
+    Path(COLLECTION).unlink()
+    assert list(replaced_inputs(HITS, read_record)) == [], "removed after its use, as temporary ones are"
+    assert list(replaced_inputs("config/config.yaml", read_record)) == []
+
+
+def test_a_file_of_a_copy_is_read_once(plan, snakemake):
+    made = os.stat(TABLE).st_mtime_ns
+    os.utime(TABLE, ns=(made + 10**9,) * 2)
+    file = snakemake.IOFile(TABLE, rule=None)
+    file.rule = SimpleNamespace(workflow=SimpleNamespace(iocache=SimpleNamespace(active=False)))
+    digest = f"sha256:{read_record(TABLE)['digest']}"
+    assert asyncio.run(file.checksum(snakemake.settings.max_checksum_file_size)) == digest
+    assert os.stat(TABLE).st_mtime_ns == made
+    content = Path(TABLE).read_bytes()
+    Path(TABLE).write_bytes(content[::-1])
+    os.utime(TABLE, ns=(made, made))
+    assert asyncio.run(file.checksum(0)) == digest, "its size and time are those of its record"
+    Path(TABLE).write_bytes(content[::-1])
+    assert asyncio.run(file.checksum(10**9)) != digest
+    assert os.stat(TABLE).st_mtime_ns != made, "other content keeps its time"
+
+
+def test_a_damaged_record_is_none(plan, snakemake):
+    record_path(TABLE).write_text("{ damaged")
+    from snakemake.persistence import PersistenceBase
+
+    memory = SimpleNamespace(_get_key=str, _read_record=lambda key: None)
+    assert PersistenceBase.metadata(memory, TABLE) is None
+    assert PersistenceBase.metadata(memory, HITS).input == sorted(e["path"] for e in read_record(HITS)["inputs"])

@@ -1,0 +1,118 @@
+"""Let the record beside each artifact decide what is up to date, in the place of `.snakemake/` and of times.
+
+Snakemake compares settings and inputs with what `.snakemake/metadata` remembers of a path, and contents only where an
+input is newer. Results that were copied here have times and a memory that say nothing of them: a changed learning
+rate would plan a table over old models, and lost times would repeat all work. Seen in Snakemake 9.27.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from zerodr.artifacts.record import Record, read_record
+from zerodr.config.base import canonical_json
+from zerodr.errors import ArtifactError
+
+Reader = Callable[[str], Record | None]
+
+
+def trust_records(workflow: Any) -> None:
+    """Answer Snakemake's questions on finished outputs from their records; without a record it asks its memory.
+
+    Args:
+        workflow: Snakemake's object of that name, before its graph of jobs is built.
+    """
+    from snakemake.io import _IOFile
+    from snakemake.persistence import RECORD_FORMAT_VERSION, MetadataRecord, PersistenceBase
+
+    if workflow.dag_settings is not None:  # what a file's record knows need not be read; the rest is small
+        workflow.dag_settings.max_checksum_file_size = sys.maxsize
+    records = cache(_read)
+    remember, changed = _original(PersistenceBase.metadata), _original(PersistenceBase._input_changed)
+    checksum = _original(_IOFile.checksum)
+    answers = dict[str, Any]()  # Snakemake asks some times for each output
+
+    def metadata(self: Any, target: Any) -> Any:
+        if str(target) in answers:
+            return answers[str(target)]
+        memory, record = remember(self, target), records(str(target))
+        if record is None:
+            return memory
+        known = (memory or MetadataRecord(rule=record["rule"])).model_copy()
+        known.record_format_version = RECORD_FORMAT_VERSION
+        known.params = [repr(settings_of(record))]
+        known.input = sorted(entry["path"] for entry in record["inputs"])
+        known.input_checksums = {entry["path"]: f"sha256:{entry['digest']}" for entry in record["inputs"]}
+        answers[str(target)] = known
+        return known
+
+    def input_changed(self: Any, job: Any, file: Any = None) -> bool:
+        return changed(self, job, file) or any(replaced_inputs(str(file), records))
+
+    async def recorded_checksum(self: Any, *args: Any, **kwargs: Any) -> str | None:
+        if record := _of_this_file(str(self)):
+            return f"sha256:{record['digest']}"
+        computed = await checksum(self, *args, **kwargs)
+        _give_time_back(str(self), computed)
+        return computed
+
+    replacements: list[tuple[Any, str, Any, Any]] = [
+        (PersistenceBase, "metadata", metadata, remember),
+        (PersistenceBase, "_input_changed", input_changed, changed),
+        (_IOFile, "checksum", recorded_checksum, checksum),
+    ]
+    for where, name, new, old in replacements:
+        new.__wrapped__ = old
+        setattr(where, name, new)
+
+
+def _original(method: Any) -> Any:
+    """Return Snakemake's own method: one process may plan several times."""
+    return getattr(method, "__wrapped__", method)
+
+
+def _read(path: str) -> Record | None:
+    try:
+        return read_record(path)
+    except ArtifactError:  # `zerodr verify` names it
+        return None
+
+
+def settings_of(record: Record) -> str:
+    """Return the `params: settings=` of the job that wrote a record, as the plan writes them."""
+    spec = record["spec"]
+    cut = {"rehearsal": spec["rehearsal"]} if spec.get("rehearsal") else {}
+    return canonical_json({"version": spec["version"], "seed": record["seed"], "settings": spec["params"]} | cut)
+
+
+def replaced_inputs(artifact: str, records: Reader) -> Iterator[str]:
+    """List the inputs that were written anew since an artifact read them, whatever their times are.
+
+    Inputs without a record, or that were removed after their use, are left to Snakemake.
+    """
+    record = records(artifact)
+    for entry in record["inputs"] if record else ():
+        now = records(entry["path"])
+        if now is not None and now["digest"] != entry["digest"] and Path(entry["path"]).exists():
+            yield entry["path"]
+
+
+def _of_this_file(path: str) -> Record | None:
+    """Return the record of a file that has the size and time of its writing: its digest is that of the bytes."""
+    record = _read(path)
+    if record is None or not Path(path).exists():
+        return None
+    stat = Path(path).stat()
+    return record if (record["bytes"], record["mtime_ns"]) == (stat.st_size, stat.st_mtime_ns) else None
+
+
+def _give_time_back(path: str, checksum: str | None) -> None:
+    """Set the recorded time of a file that a copy gave another one, so that it is read for comparison once."""
+    record = _read(path)
+    if record is not None and checksum == f"sha256:{record['digest']}" and os.access(path, os.W_OK):
+        os.utime(path, ns=(record["mtime_ns"],) * 2)
