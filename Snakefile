@@ -66,7 +66,7 @@ if workflow.is_main_process:
     from zerodr.operations.planning import plan_once
     from zerodr.operations.trust import trust_records
 
-    trust_records(workflow)
+    trust_records()
     plan_once(workflow)
 PATTERNS = Patterns(PLAN)
 spare_tracebacks(lambda target: nearest_target(target, PLAN))

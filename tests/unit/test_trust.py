@@ -31,11 +31,15 @@ def snakemake(monkeypatch):
     from snakemake.io import _IOFile
     from snakemake.persistence import PersistenceBase
 
-    for where, name in ((PersistenceBase, "metadata"), (PersistenceBase, "_input_changed"), (_IOFile, "checksum")):
+    for where, name in (
+        (PersistenceBase, "metadata"),
+        (PersistenceBase, "_input_changed"),
+        (_IOFile, "checksum"),
+        (_IOFile, "is_checksum_eligible"),
+    ):
         monkeypatch.setattr(where, name, getattr(where, name))
-    settings = SimpleNamespace(max_checksum_file_size=0)
-    trust_records(SimpleNamespace(dag_settings=settings))
-    return SimpleNamespace(IOFile=_IOFile, settings=settings)
+    trust_records()
+    return SimpleNamespace(IOFile=_IOFile)
 
 
 def test_records_have_the_settings_of_the_plan(plan):
@@ -60,14 +64,14 @@ def test_a_file_of_a_copy_is_read_once(plan, snakemake):
     file = snakemake.IOFile(TABLE, rule=None)
     file.rule = SimpleNamespace(workflow=SimpleNamespace(iocache=SimpleNamespace(active=False)))
     digest = f"sha256:{read_record(TABLE)['digest']}"
-    assert asyncio.run(file.checksum(snakemake.settings.max_checksum_file_size)) == digest
+    assert asyncio.run(file.checksum(0)) == digest
     assert os.stat(TABLE).st_mtime_ns == made
     content = Path(TABLE).read_bytes()
     Path(TABLE).write_bytes(content[::-1])
     os.utime(TABLE, ns=(made, made))
     assert asyncio.run(file.checksum(0)) == digest, "its size and time are those of its record"
     Path(TABLE).write_bytes(content[::-1])
-    assert asyncio.run(file.checksum(10**9)) != digest
+    assert asyncio.run(file.checksum(0)) != digest
     assert os.stat(TABLE).st_mtime_ns != made, "other content keeps its time"
 
 

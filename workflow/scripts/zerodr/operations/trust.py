@@ -21,20 +21,14 @@ from zerodr.errors import ArtifactError
 Reader = Callable[[str], Record | None]
 
 
-def trust_records(workflow: Any) -> None:
-    """Answer Snakemake's questions on finished outputs from their records; without a record it asks its memory.
-
-    Args:
-        workflow: Snakemake's object of that name, before its graph of jobs is built.
-    """
+def trust_records() -> None:
+    """Answer Snakemake's questions on finished outputs from their records; without a record it asks its memory."""
     from snakemake.io import _IOFile
     from snakemake.persistence import RECORD_FORMAT_VERSION, MetadataRecord, PersistenceBase
 
-    if workflow.dag_settings is not None:  # what a file's record knows need not be read; the rest is small
-        workflow.dag_settings.max_checksum_file_size = sys.maxsize
     records = cache(_read)
     remember, changed = _original(PersistenceBase.metadata), _original(PersistenceBase._input_changed)
-    checksum = _original(_IOFile.checksum)
+    checksum, eligible = _original(_IOFile.checksum), _original(_IOFile.is_checksum_eligible)
     answers = dict[str, Any]()  # Snakemake asks some times for each output
 
     def metadata(self: Any, target: Any) -> Any:
@@ -61,10 +55,14 @@ def trust_records(workflow: Any) -> None:
         _give_time_back(str(self), computed)
         return computed
 
+    async def of_any_size(self: Any, limit: Any) -> bool:  # most digests are known without reading
+        return bool(await eligible(self, sys.maxsize))
+
     replacements: list[tuple[Any, str, Any, Any]] = [
         (PersistenceBase, "metadata", metadata, remember),
         (PersistenceBase, "_input_changed", input_changed, changed),
         (_IOFile, "checksum", recorded_checksum, checksum),
+        (_IOFile, "is_checksum_eligible", of_any_size, eligible),
     ]
     for where, name, new, old in replacements:
         new.__wrapped__ = old
