@@ -7,11 +7,14 @@ import os
 from pathlib import Path
 
 import pytest
-from test_folder_forms import BASE, DOCUMENTS, JUDGEMENTS, QUERIES, SPACED, put, read, text_of
+from test_folder_forms import BASE, DOCUMENTS, JUDGEMENTS, QUERIES, ROOT, SPACED, put, read, text_of
 
 from zerodr.collections.texts import blocks_of
+from zerodr.config.load import load_bench
 from zerodr.config.user_folders import label_of, read_folders, unread_files
+from zerodr.config.words import parse_texts, parse_words
 from zerodr.errors import CollectionError, ConfigError
+from zerodr.operations.folders import examine
 
 JUDGED = ["query-id", "corpus-id", "score"]
 CZECH = "Příliš žluťoučký kůň"
@@ -136,3 +139,49 @@ def test_names_that_no_file_system_takes_are_refused_before_any_job(tmp_path, lo
 def test_what_nobody_sees_is_refused_in_words_of_the_folder(tmp_path, contents, message):
     with pytest.raises(CollectionError, match=message):
         read(put(tmp_path, BASE | contents))
+
+
+# ---- settings ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "word",
+    ["seed=on", "seeds=[true]", "gpus=yes", "held_out=true", "set=bm25-flat.k1=true", "set=dpr.ep0.training.steps=on"],
+)
+def test_yes_and_on_are_no_numbers(word):
+    with pytest.raises(ConfigError, match="is a number, found true"):
+        load_bench(ROOT, {"mirrors": []} | parse_words([word]))
+
+
+@pytest.mark.parametrize(
+    "word", ["held_out=010", "held_out=1_000", "held_out=1:30", "set=bm25-flat.k1=1_0", "byo_cut={words: 0100}"]
+)
+def test_a_number_means_the_same_on_the_command_line_and_in_a_file(word):
+    """Snakemake takes 010 for 10, YAML for 8."""
+    with pytest.raises(ConfigError, match="is no usual number"):
+        load_bench(ROOT, parse_words([word]))
+    if not word.startswith("set="):
+        with pytest.raises(ConfigError, match="is no usual number"):
+            parse_texts([word, "scale=lab"])
+    assert parse_texts(["held_out=10", "scale=lab"]) == {"scale": "lab"}
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("bootstrap_samples=1", "greater than or equal to 40"),
+        ("randomization_samples=99999999999999", "less than or equal to 10000000"),
+        ("measures=ndcg_cut_010", "'ndcg_cut_010' is no measure"),
+        ("measures=ndcg_cut_99999999999", "is no measure"),
+        ("measures=recall_20,recall_20", "is named twice in measures"),
+        ("collections=nfcorpus,nfcorpus", "is named twice in collections"),
+    ],
+)
+def test_settings_whose_tables_would_say_what_is_not_so(word, message):
+    with pytest.raises(ConfigError, match=message):
+        load_bench(ROOT, parse_words([word]))
+
+
+def test_an_empty_language_is_guessed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    put(tmp_path / "notes", {"corpus.jsonl": '{"_id": "1", "text": "как приготовить пирог с яблоками"}\n'})
+    bench = examine(load_bench(ROOT, {"byo": "notes", "byo_language": ""}))
+    assert bench.collections["notes"].language == "ru"

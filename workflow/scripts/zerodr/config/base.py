@@ -48,6 +48,16 @@ class Settings(BaseModel):
         """Name the fields that are no part of a stage's identity."""
         return {name for name in self.later if getattr(self, name) == type(self).model_fields[name].default}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_truth(cls, given: Any) -> Any:
+        """Refuse true and false, as YAML reads yes, on and off, for numbers: pydantic takes them for 1 and 0."""
+        for key, value in given.items() if isinstance(given, dict) else ():
+            for item in value if isinstance(value, list | tuple) else (value,):
+                if isinstance(item, bool) and key in numbers(cls):
+                    raise ValueError(f"{key} is a number, found {_written(item)} (YAML reads on and yes as true)")
+        return given
+
     @model_serializer(mode="wrap")
     def _write(self, write: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         left_out = self.unwritten()
@@ -66,6 +76,17 @@ class Settings(BaseModel):
                 now, wanted = ", ".join(map(_written, given)), " or ".join(map(_written, values))
                 raise ValueError(f"{key} has no effect with {decides}: {now}: leave it out, or set {decides}: {wanted}")
         return self
+
+
+@cache
+def numbers(model: type[BaseModel]) -> frozenset[str]:
+    """Name the fields of settings that are numbers, and never true or false."""
+    kinds = {name: _types(field.annotation) for name, field in model.model_fields.items()}
+    return frozenset(name for name, types in kinds.items() if {int, float} & types and bool not in types)
+
+
+def _types(kind: Any) -> set[Any]:
+    return {kind} if isinstance(kind, type) else {one for argument in get_args(kind) for one in _types(argument)}
 
 
 Model = TypeVar("Model", bound=BaseModel)

@@ -156,8 +156,9 @@ def _check_chosen(bench: Bench) -> None:
             raise ConfigError(f"gated collection {name!r}", "is public", "leave it out of gated")
     for name in methods:
         known("method", name, bench.methods)
-        if methods.count(name) > 1:
-            raise ConfigError(f"method {name!r}", "is named twice in methods", "name it once")
+    for what, words in (("method", methods), ("collection", collections), ("measure", config.measures)):
+        if twice := next((name for name in words if words.count(name) > 1), ""):
+            raise ConfigError(f"{what} {twice!r}", f"is named twice in {what}s", "name it once")
     chosen = {name: bench.methods[name] for name in methods}
     for name, method in chosen.items():
         if isinstance(method, ScoresMethod):

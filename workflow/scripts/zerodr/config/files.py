@@ -15,6 +15,7 @@ MERGE, TEXT, LIST, MAPPING, WHOLE, FRACTION = (
 )
 NUMBER = re.compile(r"[+-]?(?:0|[1-9][0-9]*|0x[0-9a-fA-F]+)|[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 OCTAL = re.compile(r"[+-]?0[0-9]+")
+UNUSUAL_NUMBER = "write it without leading zeros, underscores and colons, or in quotes where it is a text"
 NO_NUMBER = re.compile(r"[+-]?\.(?:inf|Inf|INF|nan|NaN|NAN)")
 
 
@@ -79,7 +80,10 @@ def _check_number(node: yaml.Node) -> None:
     """
     usual = NUMBER.fullmatch(node.value) and not OCTAL.fullmatch(node.value)
     if not (usual or NO_NUMBER.fullmatch(node.value)):
-        raise OtherNumber(problem=f"{node.value} is no usual number", problem_mark=node.start_mark)
+        raise OtherNumber(
+            problem=f"{node.value} is no usual number (YAML 1.1 takes 0100 for 64, 1:30 for 90)",
+            problem_mark=node.start_mark,
+        )
 
 
 def _refuse(problem: str, node: yaml.Node) -> Any:
@@ -133,9 +137,25 @@ def read_yaml(path: Path) -> Any:
         if isinstance(error, DuplicateKey):
             raise ConfigError(location, f"{problem} in one mapping", "remove one of them") from None
         if isinstance(error, OtherNumber):
-            step = "write it without leading zeros, underscores and colons, or in quotes where it is a text"
-            raise ConfigError(location, f"{problem} (YAML 1.1 takes 0100 for 64, 1:30 for 90)", step) from None
+            raise ConfigError(location, problem, UNUSUAL_NUMBER) from None
         raise ConfigError(location, f"is no YAML ({problem})", "correct the line") from None
+
+
+def read_value(text: str) -> Any:
+    """Read a value of the command line as a file's: a number that YAML 1.1 takes for another one is refused.
+
+    >>> read_value("1e-5"), read_value("[a, 2]"), read_value("")
+    ('1e-5', ['a', 2], None)
+
+    Raises:
+        ConfigError: it is no YAML, or such a number.
+    """
+    try:
+        return UniqueLoader(text).get_single_data()
+    except OtherNumber as error:
+        raise ConfigError(text, str(error.problem), UNUSUAL_NUMBER) from None
+    except yaml.YAMLError as error:
+        raise ConfigError(text, f"is no YAML ({getattr(error, 'problem', error)})", "put it in quotes") from None
 
 
 def known(what: str, name: str, table: Iterable[str]) -> Any:

@@ -1,5 +1,6 @@
 """Name the measures of rankings: a line each, with what tables call it and what computes it (docs/add-metric.md)."""
 
+import re
 from collections.abc import Iterable
 from typing import Annotated, NamedTuple
 
@@ -75,7 +76,7 @@ def measure_of(name: str) -> Measure:
         return MEASURES[name]
     if name in WHOLE:
         return Measure(WHOLE[name])
-    if cut.isascii() and cut.isdigit() and int(cut) > 0:
+    if re.fullmatch("[1-9][0-9]{0,8}", cut):
         if stem in CUT:
             label, function = CUT[stem]
             return Measure(f"{label}@{cut}", function, int(cut))

@@ -15,6 +15,7 @@ import yaml
 from zerodr.config.base import Settings
 from zerodr.config.counterparts import drawing, seeded
 from zerodr.config.custom import recipe_file
+from zerodr.config.files import read_value
 from zerodr.config.layers import Layers, Start, add_remarks, merge, overlay
 from zerodr.config.methods import Method, TrainedMethod
 from zerodr.config.recipes import read_recipe, with_stages
@@ -68,9 +69,12 @@ def _parse(word: str, methods: Mapping[str, Method]) -> Override:
     try:
         node = yaml.compose(listed, Loader=yaml.SafeLoader)
         texts = [listed[item.start_mark.index : item.end_mark.index] for item in node.value]
-        values = [(value, yaml.safe_load(value)) for value in texts]
     except yaml.YAMLError as error:
         raise ConfigError(f"set {word}", "its value is no YAML", "put it in quotes") from error
+    try:
+        values = [(value, read_value(value)) for value in texts]
+    except ConfigError as error:
+        raise ConfigError(f"set {word}", error.what, error.next_step) from None
     return Override(word, method, path.removeprefix(f"{method}."), values)
 
 

@@ -153,9 +153,9 @@ class Config(Settings):
     """Slurm partition of all jobs that ask for a GPU, where the default partition has none."""
     nodes: int = Field(1, ge=1)
     """Machines of one training job, which share its GPUs equally; more than one need --profile slurm."""
-    bootstrap_samples: int = Field(1000, ge=1, le=100_000)
+    bootstrap_samples: int = Field(1000, ge=40, le=100_000)
     """Resamples of the bootstrap intervals of measures; those of differences have 20,000 subsets of the queries."""
-    randomization_samples: int = Field(10000, ge=1)
+    randomization_samples: int = Field(10000, ge=40, le=10_000_000)
     """Permutations of the randomisation test."""
     measures: tuple[MeasureName, ...] = ()
     """Measures of the tables, such as `[ndcg_cut_20, recall_20]`: the first one is in the main table's cells and tests,

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import yaml
 
+from zerodr.config.files import read_value
 from zerodr.config.settings import Config
 from zerodr.errors import ConfigError
 
@@ -33,9 +34,9 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
             step = f"change a recipe's with --set {whole}, for snakemake: --config 'set=[{whole}]'"
             raise ConfigError(f"--config {word}", f"config/config.yaml has no {key}", step)
         try:
-            values[key] = read_text(value) if key in texts() else yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"--config {word}", "its value is no YAML", "quote it") from error
+            values[key] = read_text(value) if key in texts() else read_value(value)
+        except ConfigError as error:
+            raise ConfigError(f"--config {word}", error.what, error.next_step) from None
     return values
 
 
@@ -43,14 +44,15 @@ def parse_texts(words: Iterable[str]) -> dict[str, Any]:
     """Parse the words of settings that are text. Snakemake reads `2024_05` as a number and ends a text at ` #`.
 
     Raises:
-        ConfigError: jobs would get another value than this process.
+        ConfigError: jobs would get another value than this process, or a number is read differently by YAML and Python.
     """
     given = list(words)
     for word in given:
         if not is_unchanged(word):
             problem = "does not reach jobs as it is: Snakemake and the shell change its quotes, backslashes or signs"
             raise ConfigError(f"--config {word}", problem, "write it into a YAML file, then: --configfile FILE")
-    return parse_words(word for word in given if word.partition("=")[0] in texts())
+    values = parse_words(word for word in given if word.partition("=")[1] and "." not in word.partition("=")[0])
+    return {key: value for key, value in values.items() if key in texts()}
 
 
 def is_unchanged(word: str) -> bool:
@@ -90,5 +92,5 @@ def read_text(value: str) -> Any:
         return value
     if isinstance(node, yaml.SequenceNode) and node.flow_style:
         plain = all(isinstance(item, yaml.ScalarNode) for item in node.value)
-        return [item.value for item in node.value] if plain else yaml.safe_load(value)
+        return [item.value for item in node.value] if plain else read_value(value)
     return node.value if isinstance(node, yaml.ScalarNode) and node.style in ("'", '"') else value

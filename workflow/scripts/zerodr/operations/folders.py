@@ -34,7 +34,7 @@ def examine(bench: Bench) -> Bench:
         folders[name] = replace(folder, digests=facts["digests"], fault=fault, remarks=tuple(facts["remarks"]))
         if notes := [*facts["remarks"], *([folder.unread] if folder.unread else [])]:
             rows[name] = rows[name].model_copy(update={"remark": "; ".join(notes)})
-        if bench.config.byo_language is None:
+        if not bench.config.byo_language:
             of_it = [key for key, row in rows.items() if name in (key, row.held_out_of)]
             rows |= {key: rows[key].model_copy(update={"language": facts["language"]}) for key in of_it}
     return replace(bench, collections=rows, folders=folders)
@@ -50,7 +50,7 @@ def notices(bench: Bench) -> list[str]:
         if folder.unread:
             lines.append(f"{name}: {folder.unread} (forms that are read: docs/own-corpus.md)")
         language = bench.collections[name].language
-        if bench.config.byo_language is None:
+        if not bench.config.byo_language:
             lines.append(f"{name}: language {language}, guessed from its texts (or say: --config byo_language=...)")
         if language == UNKNOWN:
             words = "its words as they are written, and letters without blanks between words in pairs"
