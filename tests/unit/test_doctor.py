@@ -19,6 +19,7 @@ from zerodr.config.load import load_bench
 from zerodr.operations import doctor_bench as doctor
 from zerodr.operations import doctor_machine as preflight
 from zerodr.operations.doctor_machine import Check, ScaleNeeds, render, runnable
+from zerodr.operations.estimate import sizes
 from zerodr.plan import Plan, paths
 from zerodr.retrieval import device
 
@@ -133,6 +134,7 @@ def test_disk_is_compared_with_the_scale(plan, tmp_path, monkeypatch):
     assert found.state == "ok" and "the table of scale mini needs about 3 GiB" in found.detail
     usage = SimpleNamespace(free=2 * 2**30)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: usage)
+    monkeypatch.setattr(sizes, "disk_usage", lambda path: usage)
     assert next(doctor.disk(plan)).state == "missing"
     assert next(doctor.disk(with_config(tmp_path, "{methods: [bm25-flat]}\n"))).state == "optional", "a smaller table"
     (tmp_path / "results").mkdir()

@@ -18,7 +18,7 @@ from zerodr.config.load import load_bench
 from zerodr.config.pins import read_lock
 from zerodr.config.rehearsal import Rehearsal
 from zerodr.errors import ArtifactError
-from zerodr.operations import rehearsal_report
+from zerodr.operations import rehearsal_report, starting
 from zerodr.operations.estimate import rehearsed
 from zerodr.operations.estimate.jobs import Job
 from zerodr.operations.estimate.work import work_of as rehearsed_work
@@ -210,6 +210,25 @@ def test_a_disk_that_is_too_small_for_the_run_is_said(monkeypatch):
     assert "only 1.00 GiB are free: free space, or: ln -s" in sizes.disk_lines(needs)
     monkeypatch.setattr(sizes, "disk_usage", lambda folder: SimpleNamespace(free=2**40))
     assert "only" not in sizes.disk_lines(needs)
+
+
+def test_a_run_and_a_dry_run_warn_of_the_same_disk(monkeypatch):
+    from zerodr.operations.estimate import sizes
+
+    packed = {"x.zip": 2**30, "y.zip": 2**40}
+    needs = sizes.Sizes({}, {}, packed, ("y.zip",), (), {"dpr": 2**30}, (), 2**30, {}, 0)
+    monkeypatch.setattr(sizes, "sizes_of", lambda jobs, plan: needs)
+    monkeypatch.setattr(sizes, "disk_usage", lambda folder: SimpleNamespace(free=2**30))
+    planned = [SimpleNamespace(rule=SimpleNamespace(name="all"), wildcards={}, input=[], output=[])]
+    workflow = SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda exclude_finished: planned))
+    plan = SimpleNamespace(config=SimpleNamespace(rehearse=False))
+    monkeypatch.setattr(starting, "loose_models", lambda plan, jobs: {})
+    line = f"Disk: the jobs write about 3.00 GiB and models, only 1.00 GiB are free: {sizes.MORE_ROOM}"
+    monkeypatch.setattr(starting, "missing_gpus", lambda asked: "")
+    assert starting.foretell(workflow, plan, slurm=False) == [line]
+    assert starting._disk_warning(plan, planned) == line
+    plan.config.rehearse = True
+    assert starting.foretell(workflow, plan, slurm=False) == []
 
 
 def test_a_rehearsal_ends_within_its_time_as_by_ctrl_c(tmp_path, monkeypatch):

@@ -33,7 +33,7 @@ from zerodr.operations.doctor_machine import (
     slurm,
     writable,
 )
-from zerodr.operations.estimate.sizes import in_mirror, is_unpinned
+from zerodr.operations.estimate.sizes import MORE_ROOM, in_mirror, is_unpinned, lack_of_room
 from zerodr.operations.estimate.work import largest_training
 from zerodr.plan import Plan, paths
 
@@ -62,9 +62,9 @@ def disk(plan: Plan) -> Iterator[Check]:
     needed, detail = SCALES[scale].disk_gib if scale in SCALES else None, f"{free / GIBI:.1f} GiB free"
     if needed is not None:
         detail += f", the table of scale {scale} needs about {needed:.0f} GiB"
-    if needed is not None and free < needed * GIBI:
+    if needed is not None and lack_of_room(needed * GIBI):
         begun = Path("results").exists() or {"methods", "collections"} & plan.config.model_fields_set
-        yield Check("disk", "optional" if begun else "missing", detail, "free space, or: ln -s /larger/disk results")
+        yield Check("disk", "optional" if begun else "missing", detail, MORE_ROOM)
     else:
         yield Check("disk", "ok", detail)
     inodes = os.statvfs(".")

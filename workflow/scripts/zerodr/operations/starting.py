@@ -18,6 +18,7 @@ from zerodr.config.pins import LOCK
 from zerodr.errors import MachineError, ZerodrError
 from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estimates_of
 from zerodr.operations.estimate.jobs import jobs_of
+from zerodr.operations.estimate.sizes import disk_warning
 from zerodr.operations.folders import notices
 from zerodr.operations.revisions import lock_models
 from zerodr.operations.screen import Screen
@@ -54,6 +55,8 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
     if any(facts_of(job.rule.name).kind == "publish" for job in planned):
         refuse_run(_store_problem())
     _lock_models(plan, planned)
+    if short := _disk_warning(plan, planned):
+        sys.stderr.write(f"{short}\n")
     if executor == "slurm":
         _prepare_slurm(workflow, limits)
     else:
@@ -84,6 +87,8 @@ def foretell(workflow: Any, plan: Plan, slurm: bool) -> list[str]:
     lines = list[str]()
     if models := loose_models(plan, ((job.rule.name, job.wildcards.get("model", "")) for job in jobs)):
         lines.append(f"The run asks the hub for the commit of {', '.join(models)} first, and locks it in {LOCK}.")
+    if short := _disk_warning(plan, jobs):
+        lines.append(short)
     refused = []
     if any(facts_of(job.rule.name).kind == "publish" for job in jobs):
         refused.append(_store_problem())
@@ -109,6 +114,11 @@ def _lock_models(plan: Plan, planned: list[Any]) -> None:
         refuse_run(str(error))
     sys.stderr.write("".join(f"{line}\n" for line in lines))
     start_again()
+
+
+def _disk_warning(plan: Plan, planned: list[Any]) -> str:
+    """Return the line on a lack of room; a rehearsal writes little, and its report has the line of the run."""
+    return "" if plan.config.rehearse else disk_warning(jobs_of(planned), plan)
 
 
 def _store_problem() -> str:

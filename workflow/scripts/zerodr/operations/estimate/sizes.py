@@ -15,6 +15,7 @@ from zerodr.plan.collections import archive_row
 from zerodr.plan.memory import FLOAT_BYTES
 
 MOST_SHARDS = 8
+MORE_ROOM = "free space, or: ln -s /larger/disk results"
 TEXT = ("collection", "index")  # what rules write that is as large as a collection's texts
 UNPACKED = 2  # estimated size of a normalised collection, or of its index, in units of its archive
 DOCUMENT_BYTES = 1000  # estimate for a document in a normalised collection or an index; BEIR's small ones: 500 to 1,400
@@ -147,17 +148,35 @@ def _downloads(needs: Sizes) -> str:
     return text + (f"; not pinned by a checksum: {first_names(needs.unpinned)}" if needs.unpinned else "")
 
 
-def disk_lines(needs: Sizes, folder: Path = Path()) -> str:
-    """Format what embeddings and texts take, with a sentence where the folder's disk has less."""
-    total, guess = sum(needs.embedding_bytes.values()) / GIBI, ""
+def disk_lines(needs: Sizes) -> str:
+    """Format what embeddings and texts take, with a sentence where the disk of results has less."""
+    guess = ""
     if needs.assumed:
         models = first_names(needs.assumed)
         guess = f" ({BERT_BASE.width} dimensions assumed for models that do not exist yet: {models})"
-    packed = sum(size or 0 for name, size in needs.download_bytes.items() if name not in needs.local)
-    texts = (needs.text_bytes + packed) / GIBI
-    free = disk_usage(folder).free / GIBI
-    short = f"\n            only {free:.2f} GiB are free: free space, or: ln -s /larger/disk results"
+    needed = written_bytes(needs)
+    short = lack_of_room(needed)
     return (
-        f"embeddings  {total:.3f} GiB{guess}\ndisk        {total + texts:.2f} GiB with archives, collections and "
-        f"indexes; without models and checkpoints{short if free < total + texts else ''}"
+        f"embeddings  {sum(needs.embedding_bytes.values()) / GIBI:.3f} GiB{guess}\ndisk        {needed / GIBI:.2f} GiB "
+        f"with archives, collections and indexes; without models and checkpoints{short and f'{chr(10):<13}{short}'}"
     )
+
+
+def written_bytes(needs: Sizes) -> int:
+    """Return the size of all that jobs write and that can be estimated: no models, no checkpoints."""
+    packed = sum(size or 0 for name, size in needs.download_bytes.items() if name not in needs.local)
+    return sum(needs.embedding_bytes.values()) + needs.text_bytes + packed
+
+
+def lack_of_room(needed_bytes: float, root: Path = Path()) -> str:
+    """Return a sentence where the disk of results has less room than needed, empty where it has enough."""
+    results = root / "results"
+    free = disk_usage(results if results.exists() else root).free
+    return "" if free >= needed_bytes else f"only {free / GIBI:.2f} GiB are free: {MORE_ROOM}"
+
+
+def disk_warning(jobs: list[Job], plan: Plan) -> str:
+    """Return the line of a run, and of `-n`, on planned jobs that write more than there is room for; empty without."""
+    needed = written_bytes(sizes_of(jobs, plan))
+    short = lack_of_room(needed)
+    return short and f"Disk: the jobs write about {needed / GIBI:.2f} GiB and models, {short}"
