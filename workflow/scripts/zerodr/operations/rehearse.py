@@ -104,4 +104,5 @@ def _hub(plan: Plan, home: Path) -> Iterator[dict[str, str]]:
     pins = {name: pin for name, pin in named.items() if name.count("/") == 1 and not name.startswith(PACKAGE)}
     write_models(pins, hub)
     with Hub({name: Repository(hub / name, commits=[pin] if pin else []) for name, pin in pins.items()}) as served:
-        yield {"HF_ENDPOINT": served.address, "HF_HOME": str(home / CACHE), "HF_HUB_OFFLINE": "0", "ZERODR_MIRRORS": ""}
+        settings = {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "ZERODR_MIRRORS": ""}
+        yield {"HF_ENDPOINT": served.address, "HF_HOME": str(home / CACHE)} | settings

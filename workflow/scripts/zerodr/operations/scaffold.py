@@ -95,30 +95,36 @@ class Written(NamedTuple):
     next: str
 
 
-def write_new(kind: str, name: str, source: Path | None = None) -> Written:
+def write_new(kind: str, name: str, source: Path | None = None, hub: str = "") -> Written:
     """Write a scaffold.
 
     Args:
         kind: of KINDS.
         name: of what is added.
         source: the archive of a collection.
+        hub: in its place, a data set of the hub or a task of MTEB.
 
     Raises:
         ConfigError: the name is taken or can't be one, or a collection has no archive.
-        CollectionError: the archive is not in BEIR's layout.
+        CollectionError: the archive is not in BEIR's layout, or the data set in none that is read.
+        ModelError: the hub refuses.
     """
     pattern = NAME if kind in ("method", "collection") else r"^[a-zA-Z_][a-zA-Z0-9_]*$"
     if not re.fullmatch(pattern, name):
         what = "small letters, digits, . _ -" if pattern == NAME else "a name of Python: letters, digits, _"
         raise ConfigError(f"new {kind} {name}", f"can't be its name, expected {what}", "take another name")
-    if (source is None) == (kind == "collection"):
-        step = "zerodr new collection NAME --archive FILE.zip" if source is None else "leave --archive out"
-        raise ConfigError(f"new {kind} {name}", "only a collection, and every collection, has an archive", step)
+    if (source is not None) + bool(hub) != (kind == "collection"):
+        step = "zerodr new collection NAME --archive FILE.zip, or --hub DATASET, not both"
+        raise ConfigError(f"new {kind} {name}", "only a collection, and every collection, has a source", step)
     folder = custom_folder(CONFIG) or CONFIG / "my"
     folder.mkdir(parents=True, exist_ok=True)
-    if kind == "collection":
-        assert source is not None
+    if source is not None:
         return _collection(folder, name, source)
+    if hub:
+        from zerodr.operations.hub_collections import describe
+
+        text, judged = describe(name, hub)
+        return _next(name, [_new(folder / f"{name}.yaml", text)], judged)
     return KINDS[kind](folder, name)
 
 
@@ -204,7 +210,11 @@ def _collection(folder: Path, name: str, source: Path) -> Written:
     mirror.mkdir(parents=True, exist_ok=True)
     if not (mirror / archive).exists():
         files.append(Path(shutil.copy(source, mirror / archive)))
-    target = f"results/beir/{name}.tsv" if evaluated else f"results/collections/{name}/manifest.json"
+    return _next(name, files, bool(evaluated))
+
+
+def _next(name: str, files: list[Path], judged: bool) -> Written:
+    target = f"results/beir/{name}.tsv" if judged else f"results/collections/{name}/manifest.json"
     return Written(
         files, f"{PLAN} {target} --config collections={name} methods=[bm25-flat+bm25s] baseline=bm25-flat+bm25s"
     )

@@ -37,12 +37,13 @@ def new(
     kind: Annotated[Kind, typer.Argument(help="What to add.")],
     name: Annotated[str, typer.Argument(help="Its name.")],
     archive: Annotated[Path | None, typer.Option(help="ZIP of a collection, in BEIR's layout.")] = None,
+    hub: Annotated[str, typer.Option(help="Data set of the hub, or a task of MTEB, in place of --archive.")] = "",
 ) -> None:
     """Write a recipe, loss, objective, collection or measure of yours into config/my, filled in; it plans at once."""
     from zerodr.operations.scaffold import write_new
 
     require_checkout("zerodr new")
-    written = write_new(kind.value, name, CALLED_IN[0] / archive if archive else None)
+    written = write_new(kind.value, name, CALLED_IN[0] / archive if archive else None, hub)
     typer.echo("\n".join([*(f"wrote {path}" for path in written.files), f"next: {written.next}"]))
 
 

@@ -61,6 +61,24 @@ def cached_commit(name: str) -> str:
     return Path(path).parent.name  # snapshots/<commit>/config.json
 
 
+def ask_dataset(name: str, revision: str = "main") -> tuple[str, dict[str, str]]:
+    """Ask the hub for the commit that a data set's revision is, and its files with their SHA-256, as far as it tells.
+
+    Raises:
+        ModelError: the hub has no such data set or revision, asks for a licence or token, or can't be reached.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HTTPError
+
+    try:
+        info = HfApi().dataset_info(name, revision=revision, timeout=PATIENCE_S, files_metadata=True)
+    except (OSError, ValueError, HTTPError) as error:
+        unreached = ModelError(f"datasets/{name}", "the hub can't be reached", "check the network, or give --archive")
+        raise _refusal(f"datasets/{name}", revision, error) or unreached from None
+    files = {file.rfilename: str(file.lfs.sha256) if file.lfs else "" for file in info.siblings or ()}
+    return str(info.sha), files
+
+
 def check_hub_model(name: str, revision: str | None, offline: bool) -> None:
     """Refuse another kind of model than a bi-encoder by its json files, before its weights are downloaded.
 

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 @dataclass
 class Repository:
-    """A model.
+    """A model, or a data set where its name begins with `datasets/`.
 
     Attributes:
         folder: its files.
@@ -70,8 +70,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.hub.down:
             self.connection.close()
             return
-        is_api = path.startswith("api/models/")
-        name, _, rest = path.removeprefix("api/models/").partition("/revision/" if is_api else "/resolve/")
+        is_api = path.startswith("api/")
+        path = path.removeprefix("api/").removeprefix("models/")
+        name, _, rest = path.partition("/revision/" if is_api else "/resolve/")
         listed = is_api and "/tree/" in name
         if listed:
             name, _, rest = name.partition("/tree/")

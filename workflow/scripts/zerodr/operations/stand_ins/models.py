@@ -97,6 +97,7 @@ def write_model(name: str, form: Form, target: Path) -> None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(len(name))
             network = kind(network.config)
+    transformers.logging.disable_progress_bar()
     network.save_pretrained(draft)
     tokenizer.save_pretrained(draft)
     if form.side:

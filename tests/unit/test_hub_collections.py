@@ -1,0 +1,125 @@
+"""`zerodr new collection --hub`: a data set of a hub on loopback becomes a pinned collection that is read."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+from config_helpers import copy_config
+
+from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.collections.access import corpus_ids, read_qrels
+from zerodr.config.load import load_bench
+from zerodr.errors import CollectionError
+from zerodr.operations.hub_collections import read_files
+from zerodr.operations.stand_ins.hub import Hub, Repository
+from zerodr.plan import Plan, paths
+
+ROOT = Path(__file__).parents[2]
+LINES = {
+    "corpus.jsonl": [{"_id": "01", "title": "A", "text": "a"}, {"_id": "2", "title": "", "text": "b"}],
+    "queries.jsonl": [{"_id": "q", "text": "a?"}, {"_id": "r", "text": "b?"}],
+    "qrels/test.jsonl": [{"query-id": "q", "corpus-id": "01", "score": 1}],
+}
+
+
+def write_lines(folder: Path) -> Path:
+    for name, rows in LINES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "README.md").write_text("about\n")
+    return folder
+
+
+def write_parquet(folder: Path) -> Path:
+    names = {"corpus.jsonl": "corpus/corpus", "queries.jsonl": "queries/queries", "qrels/test.jsonl": "data/test"}
+    for name, stem in names.items():
+        path = folder / f"{stem}-00000-of-00001.parquet"
+        path.parent.mkdir(parents=True)
+        pd.DataFrame(LINES[name]).to_parquet(path)
+    return folder
+
+
+@pytest.fixture
+def hub(tmp_path):
+    open_ones = {"lines": write_lines(tmp_path / "lines"), "parquet": write_parquet(tmp_path / "parquet")}
+    repositories = {f"datasets/group/{name}": Repository(folder) for name, folder in open_ones.items()}
+    repositories["datasets/group/gated"] = Repository(tmp_path / "lines", "gated")
+    with Hub(repositories) as served:
+        yield served
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    monkeypatch.delenv("ZERODR_MY")
+    folder = tmp_path / "project"
+    folder.mkdir()
+    copy_config(folder)
+    (folder / "Snakefile").touch()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def new(hub: Hub, name: str, dataset: str) -> subprocess.CompletedProcess:
+    home = {"HF_ENDPOINT": hub.address, "HF_HOME": str(Path("hub").absolute()), "HF_TOKEN": "", "NO_PROXY": "127.0.0.1"}
+    known = {key: value for key, value in os.environ.items() if "OFFLINE" not in key}
+    library = {"PYTHONPATH": str(ROOT / "workflow/scripts")}
+    words = [sys.executable, "-m", "zerodr", "new", "collection", name, "--hub", dataset]
+    return subprocess.run(words, capture_output=True, text=True, env=known | home | library)
+
+
+def run(plan: Plan, rule: str, inputs: dict[str, str], outputs: dict[str, str], **wildcards: str) -> None:
+    settings = json.loads(plan.settings(rule)(SimpleNamespace(**wildcards)))
+    run_spec(StageSpec(rule, settings["version"], wildcards, inputs, outputs, settings["settings"], settings["seed"]))
+
+
+@pytest.mark.parametrize("layout", ["lines", "parquet"])
+def test_a_data_set_becomes_a_collection_pinned_at_its_commit(hub, project, layout):
+    done = new(hub, "letters", f"group/{layout}")
+    assert done.returncode == 0, done.stderr
+    assert "next: snakemake" in done.stdout
+    plan = Plan(load_bench(project, {"mirrors": []}))
+    row = plan.collection("letters")
+    commit = hub.repositories[f"datasets/group/{layout}"].commit("main")
+    assert row.pinned and commit in row.originals.address and row.evaluation_split == "test"
+    archive = paths.archive("letters.zip")
+    run(plan, "fetch_archive", {}, {"archive": archive}, archive="letters.zip")
+    run(
+        plan,
+        "normalize_collection",
+        {"archive": archive},
+        {"collection": paths.collection("letters")},
+        collection="letters",
+    )
+    folder = Path(paths.collection("letters")).parent
+    assert sorted(corpus_ids(folder).to_pylist()) == ["01", "2"]
+    assert read_qrels(folder, "test").to_dict("list") == {"query": ["q"], "document": ["01"], "grade": [1]}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "sentence"),
+    [
+        ("group/none", "datasets/group/none: is not on the hub, or is private"),
+        ("group/gated", "asks to accept its licence"),
+        ("SciFacts", "is no task of MTEB that zerodr knows: did you mean SciFact?"),
+    ],
+)
+def test_what_the_hub_refuses_is_one_sentence_and_writes_nothing(hub, project, dataset, sentence):
+    (project / "resources/reference").mkdir(parents=True, exist_ok=True)
+    done = new(hub, "letters", dataset)
+    assert done.returncode == 1 and sentence in done.stderr and "Traceback" not in done.stderr
+    assert not Path("config/my/letters.yaml").exists()
+
+
+def test_other_files_than_a_collection_has_are_refused():
+    with pytest.raises(CollectionError, match="has no corpus"):
+        read_files("a/b", {"train.jsonl": ""})
+    shards = [f"corpus/corpus-0000{n}-of-00002.parquet" for n in range(2)]
+    with pytest.raises(CollectionError, match="has 2 files of corpus, expected one"):
+        read_files("a/b", dict.fromkeys(shards, ""))
+    with pytest.raises(CollectionError, match="has 2 files of split test, expected one"):
+        read_files("a/b", dict.fromkeys(["corpus.jsonl", "qrels/test.tsv", "qrels/test.jsonl"], ""))
