@@ -81,12 +81,12 @@ def read_files(dataset: str, names: dict[str, str]) -> list[str]:
     return chosen
 
 
-def _only(dataset: str, what: str, found: list[str]) -> list[str]:
-    if len(found) > 1:
+def _only(dataset: str, what: str, names: list[str]) -> list[str]:
+    if len(names) > 1:
         raise CollectionError(
-            f"datasets/{dataset}", f"has {len(found)} files of {what}, expected one: {first_names(found)}", STEP
+            f"datasets/{dataset}", f"has {len(names)} files of {what}, expected one: {first_names(names)}", STEP
         )
-    return found
+    return names
 
 
 def _named(asked: str) -> tuple[str, str, str]:
