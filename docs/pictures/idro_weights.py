@@ -7,7 +7,7 @@ is done with them is the library's.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -23,11 +23,17 @@ from zerodr.papers.coco_dr.settings import GroupSettings
 PICTURE = Path(__file__).parent / "idro-weights.svg"
 CLUSTERS, WIDTH = 50, 128  # K as published; numbers of a drawn gradient
 SHARED, OWN, NOISE = 1.0, 0.7, 3.0  # lengths of a query's gradient along all, its cluster's and its own direction
-FORMS = {
-    "released (cosine, exponent .1)": {},
-    "published (inner product, exponent 1)": {"similarity": "dot", "kappa": 1.0, "layers": "all", "timing": "current"},
+FORMS = {  # settings, and consecutive rows of a query
+    "cosine, exponent .1 (coco-dr)": ({}, 1),
+    "inner product, exponent 1 (coco-dr+paper)": (
+        {"similarity": "dot", "kappa": 1.0, "layers": "all", "timing": "current"},
+        1,
+    ),
+    "official, 1 device": ({"mode": "official"}, 1),
+    "official, 8 devices": ({"mode": "official", "devices": 8}, 6),
 }
 TEMPERATURES = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6)
+STEPS, MOST = 1000, 1e4  # of a simulated episode; largest spread that is drawn
 
 
 class Seen(NamedTuple):
@@ -95,30 +101,49 @@ def _sums(settings: GroupSettings, seen: cluster_weights.SeenClusters, means: to
     return cluster_weights.device_sums(alphas, together @ together.T).flatten()
 
 
+def at(temperature: float, settings: dict[str, Any]) -> dict[str, Any]:
+    """Give settings of a form at a temperature; the released code has it as factor of a mean over all clusters."""
+    official = settings.get("mode") == "official"
+    return settings | ({"rho": CLUSTERS / temperature} if official else {"temperature": temperature})
+
+
 def draw_all() -> None:
-    """Draw both panels."""
+    """Draw effective clusters and spreads by temperature, and spreads by devices."""
     matplotlib.rcParams["svg.hashsalt"] = "zerodr"
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.6), layout="constrained")
-    for (form, settings), mark in zip(FORMS.items(), "os", strict=True):
-        shares = [simulate(GroupSettings(temperature=t, **settings), 1000).effective for t in TEMPERATURES]
-        (line,) = left.plot(TEMPERATURES, shares, mark + "-", markersize=4, linewidth=1.2, label=form)
-        steered = simulate(GroupSettings(effective=0.7, **settings), 1000).effective
-        left.axhline(
-            steered, color=line.get_color(), linestyle=":", linewidth=1.2, label=f"effective: .7, {steered:.2f}"
-        )
-    left.set(xscale="log", xlabel="temperature", ylabel="effective clusters, share of 50", title="After 1,000 steps")
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12.5, 4.2), layout="constrained")
+    for (form, (settings, triples)), mark in zip(FORMS.items(), "os^v", strict=True):
+        seen = [simulate(GroupSettings(**at(t, settings)), STEPS, triples=triples) for t in TEMPERATURES]
+        look = {"marker": mark, "markersize": 4, "linewidth": 1.2}
+        (line,) = left.plot(TEMPERATURES, [one.effective for one in seen], label=form, **look)
+        middle.plot(TEMPERATURES, [min(one.spread, 10 * MOST) for one in seen], label=form, **look)
+        if "mode" not in settings:
+            steered = simulate(GroupSettings(effective=0.7, **settings), STEPS)
+            about = {"color": line.get_color(), "linestyle": ":", "linewidth": 1.2}
+            left.axhline(steered.effective, label=f"effective: .7, {steered.effective:.2f}", **about)
+            middle.axhline(steered.spread, label=f"effective: .7, {steered.spread:.1f}", **about)
+    left.set(xscale="log", xlabel="temperature", ylabel="effective clusters, share of 50", title="Effective clusters")
+    middle.set(xscale="log", yscale="log", xlabel="temperature", ylabel="largest ω in use / smallest", ylim=(0.8, MOST))
+    middle.set_title("Spread of ω")
     for triples, label in ((1, "512 queries of one triple"), (6, "512 triples, 6 of a query")):
         counts = [1, 2, 4, 8]
         seen = [simulate(GroupSettings(mode="official", devices=devices), 200, triples=triples) for devices in counts]
         right.plot(counts, [one.spread for one in seen], "o-", markersize=4, linewidth=1.2, label=label)
         for x, one in zip(counts, seen, strict=True):
             right.annotate(f"{one.present:.0f}", (x, one.spread), xytext=(2, 5), textcoords="offset points", fontsize=7)
-    right.set(
-        xscale="log", yscale="log", xlabel="devices", ylabel="largest weight in use / smallest", title="mode: official"
-    )
+    right.set(xscale="log", yscale="log", xlabel="devices", ylabel="largest ω in use / smallest")
+    right.set_title("mode: official, T = 1,000")
     right.set_xticks([1, 2, 4, 8], ["1", "2", "4", "8"])
-    for axes in (left, right):
-        axes.legend(fontsize=7, frameon=False)
+    right.minorticks_off()
+    right.set_yticks([1, 2, 5, 10], ["1", "2", "5", "10"])
+    right.set_ylim(1, 14)
+    right.legend(fontsize=7, frameon=False)
+    handles, labels = left.get_legend_handles_labels()
+    spreads = middle.get_legend_handles_labels()[1]
+    joined = [
+        one if one == other else f"{one} effective, spread {other.rpartition(', ')[2]}"
+        for one, other in zip(labels, spreads, strict=True)
+    ]
+    figure.legend(handles, joined, loc="outside lower left", ncols=3, fontsize=7, frameon=False)
     figure.savefig(PICTURE, metadata={"Date": None})
 
 

@@ -134,12 +134,14 @@ def test_a_temperature_of_figure_3_acts(plan, simulation):
 
 
 def test_official_has_the_released_devices(plan, simulation):
-    """64 triples a device, six of a query: 10 of 50 clusters, weights that differ 10 times. A global batch: 49, 1.3."""
+    """64 triples a device, six of a query: 10 of 50 clusters, weights that differ 10 times. A global batch: 50, 1.3."""
     stage, groups = stage_of(plan, "coco-dr+official")
     rows, triples = stage.training.batch_queries, stage.training.consecutive_negatives
     assert (groups.devices, rows // groups.devices, triples) == (8, 64, 6)
     seen = simulation.simulate(groups, 60, rows, triples=triples)
-    assert 9 <= seen.present <= 11 and seen.spread > 8
+    assert seen.present == pytest.approx(10, abs=0.2) and seen.spread == pytest.approx(10.5, abs=0.2)
+    whole = simulation.simulate(groups.model_copy(update={"devices": 1}), 60, rows)
+    assert whole.present == pytest.approx(50, abs=0.5) and whole.spread == pytest.approx(1.3, abs=0.05)
 
 
 def test_idro_as_published_takes_adamw_in_all_episodes(plan):
