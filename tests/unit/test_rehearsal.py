@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from types import SimpleNamespace
 
@@ -231,7 +232,9 @@ def test_a_run_and_a_dry_run_warn_of_the_same_disk(monkeypatch):
     assert starting.foretell(workflow, plan, slurm=False) == []
 
 
-def test_a_rehearsal_ends_within_its_time_as_by_ctrl_c(tmp_path, monkeypatch):
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])
+def test_a_rehearsal_ends_within_its_time_as_by_ctrl_c(tmp_path, monkeypatch, handler):
+    """Also where a shell started it in the background, which ignores Ctrl-C."""
     write_config(tmp_path)
     (tmp_path / "resources").mkdir()
     script = tmp_path / "python"
@@ -239,7 +242,11 @@ def test_a_rehearsal_ends_within_its_time_as_by_ctrl_c(tmp_path, monkeypatch):
     script.chmod(0o755)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "executable", str(script))
-    assert rehearse(["all"], plan_of(tmp_path), substitutes=False, within_s=0.5) == 130
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        assert rehearse(["all"], plan_of(tmp_path), substitutes=False, within_s=0.5) == 130
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (tmp_path / "rehearsal/stopped").read_text().strip() == str(tmp_path / "rehearsal")
 
 

@@ -186,7 +186,8 @@ def test_an_own_folder_becomes_a_collection(project, tmp_path):
         ("scifact", "already has a collection named 'scifact'"),
         (
             "a#b",
-            "'a#b' can't be part of a path: rename the folder, or set byo_name or adapt's --name: at most 80 small letters",
+            "'a#b' can't be part of a path: rename the folder, or set byo_name or adapt's --name: "
+            "at most 80 small letters",
         ),
         ("ünï", "can't be part of a path"),
         ("_x", "can't be part of a path"),

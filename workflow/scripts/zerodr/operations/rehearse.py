@@ -77,13 +77,19 @@ def rehearse(words: Sequence[str], plan: Plan, substitutes: bool, within_s: floa
     with _hub(plan, home.absolute()) if substitutes else _nothing() as environment:
         command = [sys.executable, "-m", "snakemake", *words]
         process = subprocess.Popen(
-            command, cwd=folder, env=os.environ | environment, preexec_fn=die_with_parent, start_new_session=True
+            command, cwd=folder, env=os.environ | environment, preexec_fn=_prepare, start_new_session=True
         )
         try:
             return process.wait(within_s)
         except (KeyboardInterrupt, subprocess.TimeoutExpired):
             os.killpg(process.pid, signal.SIGINT)
             return process.wait()
+
+
+def _prepare() -> None:
+    """Listen to SIGINT, which a shell ignores for what it starts in the background (`nohup zerodr rehearse ... &`)."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    die_with_parent()
 
 
 @contextmanager
