@@ -248,6 +248,35 @@ REFUSED: dict[str, tuple[Change, str]] = {
         ),
         "normalizes",
     ),
+    "weights without their name": (
+        lambda folder: (folder / "model.safetensors").rename(folder / "weights.safetensors"),
+        "lacks model.safetensors, found weights.safetensors",
+    ),
+    "a part of the weights": (
+        both(
+            lambda folder: (folder / "model.safetensors").rename(folder / "model-1.safetensors"),
+            states("model.safetensors.index.json", weight_map={"a": "model-1.safetensors", "b": "model-2.safetensors"}),
+        ),
+        "lacks model-2.safetensors, found model-1.safetensors",
+    ),
+    "a link to nothing": (
+        both(gone("model.safetensors"), lambda folder: (folder / "model.safetensors").symlink_to("nowhere")),
+        "lacks model.safetensors, found a link to nothing",
+    ),
+    "quantised": (states("config.json", quantization_config={"quant_method": "gptq"}), "states quantization_config"),
+    "relative positions": (
+        states("config.json", position_embedding_type="relative_key"),
+        'states position_embedding_type "relative_key"',
+    ),
+    **{
+        f"length {length!r}": (
+            states(TRANSFORMER, max_seq_length=length),
+            f"states max_seq_length {json.dumps(length)}",
+        )
+        for length in ("64", 32.0, 0, -1, True)
+    },
+    "do_lower_case as text": (states(TRANSFORMER, do_lower_case="false"), 'states do_lower_case "false"'),
+    "a list of similarities": (states(PROMPTS, similarity_fn_name=["cosine"]), r"similarity \['cosine'\]"),
     "prompts as a list": (states(PROMPTS, prompts=["query: "]), "prompts is no object of texts"),
     "a similarity of its own": (states(PROMPTS, similarity_fn_name="manhattan"), "similarity manhattan"),
     "a word without a row": (added("basil", False), "token 'basil' has no row in the embedding table of 57"),

@@ -184,3 +184,18 @@ def test_heads_behind_the_pooling_are_kept_where_they_are_asked_for(source: Path
 def test_the_peer_computes_in_float32(source: Path) -> None:
     weights(half=True)(source)
     assert {weight.dtype for weight in peer.load_peer(source).parameters()} == {torch.float32}
+
+
+def test_weights_that_hold_more_than_the_configuration_states(source: Path) -> None:
+    states("config.json", num_hidden_layers=1)(source)
+    _, _, assumed = imported(source)
+    assert "config.json states 1 layers, the weights hold 2; the last ones are not read" in assumed
+
+
+def test_whole_numbers_without_their_scale_are_no_weights(source: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    path = source / "model.safetensors"
+    save_file({name: (10 * weight).to(torch.int8) for name, weight in load_file(path).items()}, path)
+    with pytest.raises(ModelError, match=r"is quantised \(torch.int8\), and its scale is not read"):
+        imported(source)

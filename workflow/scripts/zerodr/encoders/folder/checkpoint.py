@@ -1,9 +1,11 @@
 """Choose and copy the files of a model folder; check its weights."""
 
 import math
+import re
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, read_json
 from zerodr.errors import ModelError
@@ -11,6 +13,8 @@ from zerodr.errors import ModelError
 WEIGHTS = ".safetensors"
 PATTERNS = (f"*{WEIGHTS}", "*.json", "*.txt")
 IGNORED = ("README*", "lineage.json", "manifest.json", ".*")
+LAYER = re.compile(r"(?:^|\.)(?:layers?|blocks?|h)\.(\d+)\.")
+LAYER_COUNTS = ("num_hidden_layers", "num_layers", "num_decoder_layers", "n_layers", "n_layer")
 BLOCK_ELEMENTS = 1 << 24
 
 
@@ -66,7 +70,7 @@ def check_weights(folder: Path) -> int:
     """Check that all weights are finite; return their number. Reads one tensor at a time.
 
     Raises:
-        ModelError: names the first tensor with NaN or infinity, or the file that can't be read.
+        ModelError: names the first tensor with NaN or infinity or of one byte, or the file that can't be read.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -77,11 +81,28 @@ def check_weights(folder: Path) -> int:
                 for name in file.keys():
                     tensor = file.get_tensor(name)
                     count += tensor.numel()
+                    if tensor.element_size() == 1 and str(tensor.dtype) != "torch.bool":
+                        problem = f"tensor {name} is quantised ({tensor.dtype}), and its scale is not read"
+                        raise ModelError(path, problem, "fetch the model in fp32, fp16 or bf16")
                     if tensor.is_floating_point() and not _finite(tensor):
                         raise ModelError(path, f"tensor {name} holds NaN or infinity", "fetch or train the model again")
         except SafetensorError as error:
             raise ModelError(path, f"is no whole safetensors file ({error})", "fetch the model again") from None
     return count
+
+
+def spare_layers(folder: Path, config: dict[str, Any]) -> list[str]:
+    """Say, as a sentence, that weights hold more layers than the configuration, which are not read."""
+    from safetensors import safe_open
+
+    counts = [config[key] for key in LAYER_COUNTS if isinstance(config.get(key), int)]
+    held = 0
+    for path in folder.glob(f"*{WEIGHTS}"):
+        with safe_open(path, framework="np") as file:
+            held = max([held, *(int(match[1]) + 1 for name in file.keys() if (match := LAYER.search(name)))])
+    if not counts or held <= max(counts):
+        return []
+    return [f"config.json states {max(counts)} layers, the weights hold {held}; the last ones are not read"]
 
 
 def _finite(tensor: object) -> bool:

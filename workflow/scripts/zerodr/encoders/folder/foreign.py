@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -12,6 +13,11 @@ from zerodr.errors import ModelError
 
 PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 TOKENIZERS = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"))
+UNAPPLIED = (  # keys of config.json that change vectors, and that transformers does not read, or not without more
+    ("quantization_config", None, "choose the model in fp32, fp16 or bf16"),
+    ("position_embedding_type", "absolute", "choose a model with absolute positions: this transformers has no others"),
+)
+INDEX = "model.safetensors.index.json"
 PROMPT_CONFIG = "config_sentence_transformers.json"
 MODULES = ("Transformer", "Pooling", "Dense", "LayerNorm", "Normalize", "Router")
 CLASS = re.compile(r"sentence_transformers\.(models|base\.modules|sentence_transformer\.modules)(\.\w+)?\.(\w+)")
@@ -93,10 +99,30 @@ def check_files(folder: Path, bi_encoder: bool = True) -> ModelFolder:
             raise ModelError(folder, problem, f"run: python -m zerodr convert {folder} NEW_FOLDER")
         step = "fetch the model again; if it comes as .bin alone, download its folder and run python -m zerodr convert"
         raise ModelError(folder, "has no weights (*.safetensors)", step)
+    check_shards(folder)
+    for key, usual, step in UNAPPLIED:
+        if (value := files.config.get(key) or usual) != usual:
+            raise ModelError(folder, f"states {key} {json.dumps(value):.80}, which is not applied", step)
     if not any(all((folder / name).exists() for name in names) for names in TOKENIZERS):
         problem = "has no tokenizer (tokenizer.json, vocab.txt, or vocab.json with merges.txt)"
         raise ModelError(folder, problem, "copy the tokenizer's files into the folder")
     return files
+
+
+def check_shards(folder: Path) -> None:
+    """Check that the folder has the file of weights that transformers reads, or each part that their index names.
+
+    Raises:
+        ModelError: names the one that is missing.
+    """
+    names = ["model.safetensors"]
+    if not (folder / names[0]).exists() and (folder / INDEX).exists():
+        shards = read_json(folder / INDEX).get("weight_map")
+        names = sorted({str(name) for name in shards.values()}) if isinstance(shards, dict) else names
+    if lacking := [name for name in names if not (folder / name).exists()]:
+        present = ", ".join(sorted(path.name for path in folder.glob("*.safetensors") if path.exists())[:3])
+        step = "download the whole folder, with the names that its files have there"
+        raise ModelError(folder, f"lacks {lacking[0]}, found {present or 'a link to nothing'}", step)
 
 
 def check_adapter(folder: Path) -> None:

@@ -49,6 +49,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 POOLING_NAMES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last"}
 NEW_NAMES = {"cls_token": "cls", "max_tokens": "max", "mean_tokens": "mean", "weightedmean_tokens": "weightedmean"}
 OLD_POOLING_KEYS = {f"pooling_mode_{old}": NEW_NAMES.get(old, old) for old in OLD_POOLINGS}
+LENGTHS = {"max_seq_length": "max_tokens"} | {f"{side}_length": f"{side}_tokens" for side in SIDES}
 SIMILARITIES = {"cosine": "cosine", "dot": "dot", "dot_product": "dot"}
 PROMPTS: dict[Side, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
 PROJECTIONS = ("Dense", "LayerNorm")
@@ -144,15 +145,22 @@ def _pooling(files: ModelFolder, config: dict[str, Any]) -> str:
 
 
 def _lengths(files: ModelFolder) -> dict[str, Any]:
-    _, config = transformer_config(files)
+    name, config = transformer_config(files)
     values: dict[str, Any] = {}
     options: dict[str, Any] = next((config[key] for key in TOKENIZER_OPTIONS if config.get(key)), {})
-    length = options.get("model_max_length", config.get("max_seq_length"))
-    if length:
-        values["max_tokens"] = length
+    stated = config | {"max_seq_length": options.get("model_max_length", config.get("max_seq_length"))}
+    for key, field in LENGTHS.items():
+        if (length := stated.get(key)) is not None:
+            if type(length) is not int or length < 2:
+                problem = f"states {key} {json.dumps(length)}, expected a whole number of at least 2"
+                raise ModelError(files.path / name, problem, "correct it, or remove it")
+            values[field] = length
     if "do_lower_case" in config:
-        values["lowercase"] = bool(config["do_lower_case"])
-    return values | {f"{side}_tokens": length for side in SIDES if (length := config.get(f"{side}_length"))}
+        if not isinstance(config["do_lower_case"], bool):
+            problem = f"states do_lower_case {json.dumps(config['do_lower_case'])}, expected true or false"
+            raise ModelError(files.path / name, problem, "write it without quotes")
+        values["lowercase"] = config["do_lower_case"]
+    return values
 
 
 def _prompts(files: ModelFolder) -> dict[str, Any]:
@@ -164,7 +172,7 @@ def _prompts(files: ModelFolder) -> dict[str, Any]:
     values: dict[str, Any] = {f"{side}_prefix": prompts[name] or "" for side, name in names.items() if name}
     similarity = config.get("similarity_fn_name")
     if similarity is not None:
-        if similarity not in SIMILARITIES:
+        if not isinstance(similarity, str) or similarity not in SIMILARITIES:
             raise ModelError(
                 files.path, f"similarity {similarity} is not supported", "choose a model with cosine or dot"
             )

@@ -135,7 +135,7 @@ def load_transformer(folder: Path, pooling: str, layers: int | None = None) -> A
         if with_decoder and getattr(config, "decoder_start_token_id", None) is None:
             config.decoder_start_token_id = config.pad_token_id  # T5 starts with its padding token
         model, missing = load_network(AutoModelForTextEncoding if encoder_only else AutoModel, folder, config)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
         problem = f"transformers can't load it ({short(error)})"
         raise ModelError(folder, problem, "choose a model that it knows") from None
     needed = [key for key in missing if "pooler" not in key]

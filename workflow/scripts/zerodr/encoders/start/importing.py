@@ -108,6 +108,7 @@ def copy_model(
         return _copy_towers(source, stated, target, settings, revision), []
     files, contract, width, assumed = read_source(source, settings, revision)
     checkpoint.check_weights(source)
+    assumed += checkpoint.spare_layers(source, files.config)
     checkpoint.copy_files(checkpoint.model_files(source, contract.projections), source, target, linked)
     write_layout(target, contract, width)
     try:
