@@ -6,6 +6,7 @@ import gzip
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -83,7 +84,7 @@ def test_a_ranking_that_ends_early_is_told(folder, caplog):
     assert "their.trec.gz ranks at most 4 documents a query: measures beyond that rank are too low" in caplog.text
 
 
-def ranked(scores: list[float], ranks: list[int], queries: int = 2) -> str:
+def ranked(scores: list[float], ranks: list[Any], queries: int = 2) -> str:
     rows = zip("abcd", ranks, scores, strict=False)
     lines = [f"{document} {rank} {score} x" for document, rank, score in rows]
     return "".join(f"q{query} Q0 {line}\n" for query in range(queries) for line in lines)
@@ -100,6 +101,11 @@ def ranked(scores: list[float], ranks: list[int], queries: int = 2) -> str:
         ([0.3, 0.2, 0.2], [1, 2, 2], ""),
         ([0.3, 0.2, 0.1], [1, 1, 1], ""),
         ([1.0], [7], ""),
+        ([1, 2, 3], [9.5, 8.5, 3.0], "scores are 1, 2, 3, ... in 2 of 2 queries, and ranks are not"),
+        ([0.1, 0.2, 0.3], [0, 0, 0], "scores rise from line to line in 2 of 2 queries"),
+        ([0.1, 0.2, 0.3], ["-", "-", "-"], "scores rise from line to line in 2 of 2 queries"),
+        ([0.1, 0.3, 0.2], ["-", "-", "-"], ""),
+        ([3, 2, 1], [1, 2, 3], ""),
     ],
 )
 def test_scores_that_may_mean_something_else_are_told(folder, caplog, scores, ranks, message):

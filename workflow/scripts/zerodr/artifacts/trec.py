@@ -37,6 +37,10 @@ DOUBTS = {  # by their name in a summary
     "n_equal_scores": "all scores are equal in %d of %d queries, so that document ids decide their order",
     "n_equal_in_float32": "in %d of %d queries scores of the first 10 differ by less than trec_eval reads (float32), "
     "so that document ids decide their order: subtract a constant, or write ranks as scores",
+    "n_rising_lines": "scores rise from line to line in %d of %d queries, whose ranks say nothing, and scores decide: "
+    "distances need a minus",
+    "n_ranks_as_scores": "scores are 1, 2, 3, ... in %d of %d queries, and ranks are not: rank and score seem to "
+    "have changed places",
     "n_several_tags": "lines of %d of %d queries end in different words, as where a file holds several systems, whose "
     "scores are ordered as if they were of one: give each system a file",
 }
@@ -295,6 +299,7 @@ def count_doubts(run: pd.DataFrame) -> dict[str, RunDoubt]:
     Args:
         run: columns `query`, `document`, `score`, `rank`, and `tag` if known, as the file has them (`read_run`).
     """
+    queries = pd.factorize(run["query"])[0]
     ordered = run.sort_values(["query", "rank"], kind="stable")
     same = ordered["query"].eq(ordered["query"].shift())
     later = same & ordered["rank"].gt(ordered["rank"].shift())
@@ -303,11 +308,29 @@ def count_doubts(run: pd.DataFrame) -> dict[str, RunDoubt]:
     unequal = ordered.loc[same & ordered["score"].ne(ordered["score"].shift()), "query"].nunique()
     counts = {
         "n_rank_contradicts": rising,
+        "n_rising_lines": _rising_lines(run, queries),
+        "n_ranks_as_scores": _ranks_as_scores(run, queries),
         "n_equal_scores": several - unequal,
         "n_equal_in_float32": _rounded_alike(run),
         "n_several_tags": int((run.groupby("query")["tag"].nunique() > 1).sum()) if "tag" in run else 0,
     }
     return {name: RunDoubt(count, several) for name, count in counts.items() if count}
+
+
+def _rising_lines(run: pd.DataFrame, queries: np.ndarray) -> int:
+    """Count the queries with at least three lines, without ranks or with equal ones, whose scores rise in each line."""
+    by_query = run.groupby(queries)
+    rises = run["score"].gt(by_query["score"].shift()) | by_query.cumcount().eq(0)
+    risen = rises.groupby(queries).all() & by_query.size().ge(3) & by_query["rank"].nunique().le(1)
+    return int(risen.sum())
+
+
+def _ranks_as_scores(run: pd.DataFrame, queries: np.ndarray) -> int:
+    """Count the queries whose scores are the numbers from 1 or 0 on, without a gap, and whose ranks are others."""
+    by_query = run[["score", "rank"]].groupby(queries)
+    count, least, different = by_query.size(), by_query.min(), by_query.nunique()
+    numbered = least.isin([0, 1]) & (by_query.max() - least + 1).eq(count, axis=0) & different.eq(count, axis=0)
+    return int((numbered["score"] & ~numbered["rank"] & different["rank"].gt(1)).sum())
 
 
 def _rounded_alike(run: pd.DataFrame) -> int:
