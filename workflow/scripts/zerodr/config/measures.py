@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator
 
-from zerodr.config.custom import defined
+from zerodr.config.custom import defined, kind_of
 from zerodr.errors import nearest
 
 
@@ -80,9 +80,9 @@ def measure_of(name: str) -> Measure:
         if stem in CUT:
             label, function = CUT[stem]
             return Measure(f"{label}@{cut}", function, int(cut))
-        if defined(CUSTOM).get(stem) == "function":
+        if kind_of(CUSTOM, stem) == "function":
             return Measure(f"{stem}@{cut}", f"{CUSTOM}:{stem}", int(cut))
-    custom = [key for key, kind in defined(CUSTOM).items() if kind == "function"]
+    custom = defined(CUSTOM)
     known = {*MEASURES, *WHOLE, *(f"{stem}_20" for stem in CUT), *(f"{stem}_10" for stem in custom)}
     raise ValueError(f"{name!r} is no measure, {nearest(name, known)}")
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import AfterValidator, Field, model_validator
 
 from zerodr.config.base import Settings
-from zerodr.config.custom import code_digest, defined, parameters
+from zerodr.config.custom import code_digest, defined, kind_of, parameters
 from zerodr.errors import nearest
 
 FILE = "file"
@@ -203,7 +203,7 @@ class ObjectiveSettings(LossSettings):
     """Options that are written whatever the loss. Another one is written only where the loss reads it, so that a new
     option leaves models of other losses as they are."""
     name: Annotated[str, AfterValidator(_known_loss)]
-    """A loss of LOSSES, or a function or class of your own `config/my/losses.py`."""
+    """A loss of LOSSES, or a function or class of your own `config/my/losses.py` or of an installed package."""
     in_batch: bool = True
     """info_nce: documents of other queries are negatives too (across processes)."""
     mask_known_positives: bool = True
@@ -227,7 +227,7 @@ class ObjectiveSettings(LossSettings):
     def compares(self) -> bool:
         """Whether a query is compared with its own documents alone, so not with those of the batch."""
         if self.name not in LOSSES:
-            return defined(CUSTOM).get(self.name) == "function"
+            return kind_of(CUSTOM, self.name) == "function"
         return self.name != "info_nce" or not self.in_batch
 
     @property
