@@ -2,7 +2,7 @@
 
 `s_i` is the score of the ranking that found document i; `t`, A, B and the weight are settings or learned
 (`zerodr.retrieval.learn_attention`). It is MoMA's fusion (Ge et al. 2023, eq. 6) with one state a document, the vector
-that is searched anyway, and one head of attention; a share is the document's FidAtt (eq. 9).
+that is searched anyway, and one head of attention. A share is no FidAtt (eq. 9), a sum over a decoder's heads.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ KEYS: dict[str, tuple[str, ...]] = {
 POOLING_NAMES = {"cls": "cls", "max": "max", "mean": "mean", "lasttoken": "last"}
 NEW_NAMES = {"cls_token": "cls", "max_tokens": "max", "mean_tokens": "mean", "weightedmean_tokens": "weightedmean"}
 OLD_POOLING_KEYS = {f"pooling_mode_{old}": NEW_NAMES.get(old, old) for old in OLD_POOLINGS}
-LENGTHS = {"max_seq_length": "max_tokens"} | {f"{side}_length": f"{side}_tokens" for side in SIDES}
+LENGTH_FIELDS = {"max_seq_length": "max_tokens"} | {f"{side}_length": f"{side}_tokens" for side in SIDES}
 SIMILARITIES = {"cosine": "cosine", "dot": "dot", "dot_product": "dot"}
 PROMPTS: dict[Side, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
 PROJECTIONS = ("Dense", "LayerNorm")
@@ -149,7 +149,7 @@ def _lengths(files: ModelFolder) -> dict[str, Any]:
     values: dict[str, Any] = {}
     options: dict[str, Any] = next((config[key] for key in TOKENIZER_OPTIONS if config.get(key)), {})
     stated = config | {"max_seq_length": options.get("model_max_length", config.get("max_seq_length"))}
-    for key, field in LENGTHS.items():
+    for key, field in LENGTH_FIELDS.items():
         if (length := stated.get(key)) is not None:
             if type(length) is not int or length < 2:
                 problem = f"states {key} {json.dumps(length)}, expected a whole number of at least 2"
