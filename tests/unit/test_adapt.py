@@ -113,6 +113,29 @@ def test_of_few_documents_nothing_is_trained_unless_asked(notes, monkeypatch):
         assert said == (method == "auto") == any("too few to learn from" in hint for hint in hints)
 
 
+@pytest.mark.parametrize(
+    ("load", "profile", "line"),
+    [
+        (0.2, "", "about 2 min, estimated (up to 8 min"),
+        (
+            11.0,
+            "",
+            "about 12 min, estimated (up to 48 min on a slow or busy processor: most of it never ran here), next",
+        ),
+        (11.0, "slurm", "about 2 min, estimated (up to 8 min"),
+    ],
+)
+def test_the_estimate_knows_what_else_runs_here(notes, monkeypatch, load, profile, line):
+    """On 2 cores with a load of 11 a run of 2 minutes took 11 min 30 s."""
+    monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    choice = module.Candidates(OLD, 120.0, 120.0, {}, [Job("search_bm25", {}, (), ())], 0)
+    values, name = prepare(AdaptRequest(str(notes)), plan_of)
+    said = module.announce(plan_of(values), name, choice, AdaptRequest(str(notes), profile=profile))
+    (time,) = (one for one in said if one.startswith("time"))
+    assert line in time and ("alone about 2 min" in time) == ("12 min" in line)
+
+
 def test_a_second_call_keeps_its_candidates(notes, monkeypatch):
     monkeypatch.setattr(module, "planned_jobs", lambda *words: [])  # all is done, so any budget would do
     monkeypatch.setattr(module, "costs", lambda *words: Costs([]))

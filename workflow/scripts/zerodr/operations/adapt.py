@@ -26,7 +26,7 @@ from zerodr.config.starts import PACKAGE
 from zerodr.config.user_folders import ADAPTING, ENDING
 from zerodr.errors import ConfigError, MachineError, nearest
 from zerodr.operations.changed import announced, checked, concluded, read_earlier
-from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estimates_of
+from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estimates_of, slowdown
 from zerodr.operations.estimate.jobs import Job, planned_jobs
 from zerodr.operations.estimate.networks import known_network
 from zerodr.operations.estimate.sizes import sizes_of
@@ -38,6 +38,7 @@ from zerodr.plan.memory import FLOAT_BYTES, Network
 HELD_OUT, QUESTIONS = 300, 100
 ENGLISH = "en"  # the language of the examples that the writer of questions is shown
 TO_JUDGE = "to_judge.tsv"
+BUSY = 1.5  # times slower by other work, which is told
 UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 FOREIGN = "give a model that reads the language by --start, such as a multilingual one"
 MINILM = Network(384, 6, 12, 30522)  # USUAL's, for models whose folder is not here yet
@@ -315,10 +316,14 @@ def announce(plan: Plan, name: str, choice: Candidates, request: AdaptRequest) -
     unknown = f", and {counted(choice.unknown, 'job')} of unknown time" if choice.unknown else ""
     jobs = counted(len(choice.jobs), "job")
     times, guess = estimates_of(plan).speeds.limits.times_reckoned, ""
+    slower = 1.0 if "slurm" in request.profile else slowdown()
+    seconds = choice.seconds + (slower - 1) * choice.by_rates
     if 2 * choice.by_rates > choice.seconds:
-        most = duration(choice.seconds + (times - 1) * choice.by_rates)
+        most = duration(seconds + (times - 1) * slower * choice.by_rates)
         guess = f" (up to {most} on a slow or busy processor: most of it never ran here)"
-    lines.append(f"time        about {duration(choice.seconds)}{unknown}, estimated{guess}; {jobs}")
+    if slower > BUSY and choice.by_rates:
+        guess += f", next to other work on this machine (alone about {duration(choice.seconds)})"
+    lines.append(f"time        about {duration(seconds)}{unknown}, estimated{guess}; {jobs}")
     lines.append(f"disk        about {disk / MEBI:.0f} MiB")
     return [*lines, "Ctrl-C stops it; the same command resumes.", ""]
 

@@ -16,7 +16,7 @@ from zerodr.artifacts.guard import (
 from zerodr.artifacts.stage import forget_published
 from zerodr.config.pins import LOCK
 from zerodr.errors import MachineError, ZerodrError
-from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estimates_of
+from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estimates_of, slowdown
 from zerodr.operations.estimate.jobs import jobs_of
 from zerodr.operations.estimate.sizes import disk_warning
 from zerodr.operations.folders import notices
@@ -75,10 +75,15 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
 
 
 def _expected_seconds(plan: Plan, planned: list[Any], start: float) -> list[float]:
-    """Estimate each job. A rehearsal's do little work, whatever their stage's settings say, and count alike."""
+    """Estimate each job. A rehearsal's do little work, whatever their stage's settings say, and count alike.
+
+    Jobs whose like has not run here take longer next to other work on this machine.
+    """
     if plan.config.rehearse:
         return [start] * len(planned)
-    return costs(jobs_of(planned), estimates_of(plan), start).seconds
+    known = costs(jobs_of(planned), estimates_of(plan), start)
+    slower = dict.fromkeys(known.reckoned, slowdown() if start == START_HERE_S else 1.0)
+    return [seconds * slower.get(number, 1.0) for number, seconds in enumerate(known.seconds)]
 
 
 def foretell(workflow: Any, plan: Plan, slurm: bool) -> list[str]:

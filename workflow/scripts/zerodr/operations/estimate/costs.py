@@ -7,6 +7,7 @@ neither says anything the time is unknown, and its limit is shown.
 
 import json
 import math
+import os
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -34,6 +35,11 @@ START_HERE_S = 1.0  # the same on this machine, where one process has imported f
 SIMILAR = 10  # a job that is more times larger than any finished one is reckoned from its work, where that is known
 SHOWN = 8
 FEWEST_PACED = 5  # finished jobs that tell how fast this machine is
+
+
+def slowdown() -> float:
+    """Return how many times longer a job takes next to what else runs on this machine now; 1 on an idle one."""
+    return max(1.0, 1 + (os.getloadavg()[0] - 1) / (os.cpu_count() or 1))
 
 
 @dataclass(frozen=True)
