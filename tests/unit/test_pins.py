@@ -20,7 +20,7 @@ from zerodr.config.pins import LOCK, read_lock, render_lock
 from zerodr.errors import ConfigError
 from zerodr.operations.stand_ins.hub import Hub, Repository
 from zerodr.plan import Plan
-from zerodr.plan.pins import loose_models
+from zerodr.plan.pins import loose_models, planned_writers
 
 HUB = "kind: encoder\nlabel: x\ndescription: x\nsettings: {model: organisation/name}\n"
 TRAINED = """
@@ -95,6 +95,21 @@ def test_models_without_a_revision_are_those_that_jobs_would_fetch(project):
     assert loose(project, *jobs) == {"organisation/name": "hub", "organisation/start": "own"}
     assert loose(project, ("import_model", "all-minilm-l6-v2"), ("init_model", "dpr+scratch")) == {}
     assert loose(project, ("import_model", "hub"), scale="mini") == {"organisation/name": "hub"}
+
+
+def test_language_models_are_fetched_before_the_first_job_whose_node_may_have_no_way_to_the_hub(project, monkeypatch):
+    from types import SimpleNamespace
+
+    from zerodr.operations import starting
+
+    plan, fetched = Plan(load_bench(project, {"scale": "paper", "methods": ["bm25-flat"]})), []
+    assert planned_writers(plan, [("generate_queries", "genq"), ("finetune", "dpr"), ("finetune", "genq")]) == {
+        "BeIR/query-gen-msmarco-t5-base-v1": None
+    }
+    monkeypatch.setattr(starting, "fetch_model", lambda *words: fetched.append(words))
+    job = SimpleNamespace(rule=SimpleNamespace(name="generate_queries"), wildcards={"model": "genq"})
+    starting._fetch_writers(plan, [job])
+    assert fetched == [("BeIR/query-gen-msmarco-t5-base-v1", None, False)]
 
 
 def test_a_table_with_such_a_row_is_planned(project):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,10 @@ from zerodr.config.starts import PACKAGE
 from zerodr.config.training import InitSettings
 from zerodr.encoders.start.importing import copy_model
 from zerodr.encoders.start.initial import from_checkpoint
+from zerodr.lexical.analysis import analyzer_of
 from zerodr.operations.stand_ins.archives import ASKED, write_archives
 from zerodr.operations.stand_ins.models import FORMS, write_models
+from zerodr.operations.stand_ins.texts import CHINESE, make_texts
 
 ROOT = Path(__file__).parents[2]
 REGISTRY = load_bench(ROOT, {"scale": "paper"})
@@ -44,6 +47,13 @@ def test_a_source_has_questions_for_a_batch(tmp_path):
     write_archives([REGISTRY.collections["msmarco"]], ["msmarco"], tmp_path)
     reader = open_reader("beir", open_archive(tmp_path / "msmarco.zip"), "")
     assert sum(1 for _ in reader.judgements("train")) == Rehearsal().training_questions
+
+
+@pytest.mark.parametrize("language", ["en", CHINESE])
+def test_a_question_shares_words_with_other_documents_so_that_there_are_negatives(language):
+    texts, analyze = list(make_texts("x", 500, language)), analyzer_of(language)
+    holders = Counter(word for one in texts for word in set(analyze(one.text)))
+    assert all(sum(holders[word] - 1 for word in analyze(one.question)) >= 5 for one in texts)
 
 
 def test_every_model_of_the_hub_that_a_recipe_names_has_a_form():

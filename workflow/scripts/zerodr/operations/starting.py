@@ -15,6 +15,7 @@ from zerodr.artifacts.guard import (
 )
 from zerodr.artifacts.stage import forget_published
 from zerodr.config.pins import LOCK
+from zerodr.encoders.start.hub import fetch_model
 from zerodr.errors import MachineError, ZerodrError
 from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estimates_of, slowdown
 from zerodr.operations.estimate.jobs import jobs_of
@@ -26,7 +27,7 @@ from zerodr.operations.slurm.cluster import ceilings, check_planned, request_of,
 from zerodr.operations.slurm.submission import refusal, start_again, wait_for_jobs
 from zerodr.operations.warm import fork_jobs
 from zerodr.plan import Plan
-from zerodr.plan.pins import loose_models
+from zerodr.plan.pins import loose_models, planned_writers
 from zerodr.plan.resources import Ceiling
 from zerodr.plan.rules import facts_of
 from zerodr.plan.targets import other_names
@@ -90,7 +91,7 @@ def foretell(workflow: Any, plan: Plan, slurm: bool) -> list[str]:
     """List what a run with this command line would be refused for, or does first; nothing is submitted or asked."""
     jobs = list(workflow.dag.needrun_jobs(exclude_finished=False))  # a dry run finishes all
     lines = list[str]()
-    if models := loose_models(plan, ((job.rule.name, job.wildcards.get("model", "")) for job in jobs)):
+    if models := loose_models(plan, _models_of(jobs)):
         lines.append(f"The run asks the hub for the commit of {', '.join(models)} first, and locks it in {LOCK}.")
     if short := _disk_warning(plan, jobs):
         lines.append(short)
@@ -110,7 +111,7 @@ def foretell(workflow: Any, plan: Plan, slurm: bool) -> list[str]:
 
 def _lock_models(plan: Plan, planned: list[Any]) -> None:
     """Lock hub models without a revision, then plan again: their commits are part of what jobs are."""
-    models = loose_models(plan, ((job.rule.name, job.wildcards.get("model", "")) for job in planned))
+    models = loose_models(plan, _models_of(planned))
     if not models:
         return
     try:
@@ -124,6 +125,19 @@ def _lock_models(plan: Plan, planned: list[Any]) -> None:
 def _disk_warning(plan: Plan, planned: list[Any]) -> str:
     """Return the line on a lack of room; a rehearsal writes little, and its report has the line of the run."""
     return "" if plan.config.rehearse else disk_warning(jobs_of(planned), plan)
+
+
+def _fetch_writers(plan: Plan, planned: list[Any]) -> None:
+    """Download the language models of the hub that jobs without a way to it read."""
+    try:
+        for name, commit in planned_writers(plan, _models_of(planned)).items():
+            fetch_model(name, commit, plan.config.offline)
+    except ZerodrError as error:
+        refuse_run(str(error))
+
+
+def _models_of(jobs: list[Any]) -> list[tuple[str, str]]:
+    return [(job.rule.name, job.wildcards.get("model", "")) for job in jobs]
 
 
 def _store_problem() -> str:

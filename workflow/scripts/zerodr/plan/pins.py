@@ -9,7 +9,7 @@ from zerodr.config.starts import PACKAGE, SCRATCH
 from zerodr.config.training import InitSettings
 from zerodr.plan.plan import Plan
 
-TRAIN = "train"
+TRAIN, GENERATE = "train", "generate_queries"
 
 
 def unpinned(plan: Plan, rule: str, method: str) -> str:
@@ -26,11 +26,8 @@ def unpinned(plan: Plan, rule: str, method: str) -> str:
         if settings.document_model is not None:
             models[settings.document_model] = settings.document_revision
         return next((model for model, pin in models.items() if pin is None and _is_of_hub(model)), "")
-    if rule == "generate_queries":
-        stages = plan.chains.trained(method).chain.values()
-        writers = [stage.generate.writer for stage in stages if isinstance(stage, FinetuneStage) and stage.generate]
-        loose = [writer.model for writer in writers if writer and writer.revision is None and _is_of_hub(writer.model)]
-        return next(iter(loose), "")
+    if rule == GENERATE:
+        return next((model for model, pin in _writers(plan, method).items() if pin is None), "")
     if rule != "init_model":
         return ""
     encoder = plan.chains.trained(method).encoder
@@ -38,6 +35,25 @@ def unpinned(plan: Plan, rule: str, method: str) -> str:
         return ""
     model = encoder.tokenizer if isinstance(encoder, InitSettings) and encoder.init == SCRATCH else encoder.init
     return model if _is_of_hub(model) else ""
+
+
+def planned_writers(plan: Plan, jobs: Iterable[tuple[str, str]]) -> dict[str, str | None]:
+    """List the hub's language models of planned jobs, with their commits.
+
+    Their jobs run on a GPU, where there may be no way to the hub: a run fetches these models before its first job.
+
+    Args:
+        plan: the plan.
+        jobs: (rule, wildcard `model`) of each.
+    """
+    methods = dict.fromkeys(method for rule, method in jobs if rule == GENERATE)
+    return {model: pin for method in methods for model, pin in _writers(plan, method).items()}
+
+
+def _writers(plan: Plan, method: str) -> dict[str, str | None]:
+    stages = plan.chains.trained(method).chain.values()
+    writers = [stage.generate.writer for stage in stages if isinstance(stage, FinetuneStage) and stage.generate]
+    return {writer.model: writer.revision for writer in writers if writer and _is_of_hub(writer.model)}
 
 
 def _is_of_hub(model: str) -> bool:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 VOCABULARY, SENTENCES, WORDS = 2000, 3, 8
 CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
 CHINESE = "zh"
-IDEOGRAPHS = range(0x4E00, 0x4E00 + VOCABULARY)
+IDEOGRAPHS = range(0x4E00, 0x4E00 + 2 * VOCABULARY, 2)  # the first ones of words of two
 
 
 class InventedText(NamedTuple):
@@ -23,9 +23,9 @@ class InventedText(NamedTuple):
 
 @cache
 def vocabulary(language: str) -> list[str]:
-    """List the words of a language; of Chinese its ideographs."""
+    """List the words of a language. Those of Chinese have two ideographs: an analyser may index pairs of them."""
     if language == CHINESE:
-        return [chr(code) for code in IDEOGRAPHS]
+        return [chr(code) + chr(code + 1) for code in IDEOGRAPHS]
     drawn = random.Random(language)
     return ["".join(drawn.choice(CONSONANTS) + drawn.choice(VOWELS) for _ in range(3)) for _ in range(VOCABULARY)]
 
