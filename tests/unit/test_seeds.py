@@ -66,6 +66,13 @@ def test_a_counterpart_starts_from_counterparts_and_shares_what_draws_nothing(pl
     assert methods["ddr-distill-seed14"].settings.chain["ddr"].dam == "ddr-contrast-seed14/target-dam"
 
 
+def test_a_counterpart_that_nobody_asked_for_is_one_sentence(plan):
+    with pytest.raises(ConfigError, match=r"dpr-seed99: not in the configuration: --config seeds=\[99\] adds it"):
+        plan.method("dpr-seed99")
+    with pytest.raises(ConfigError, match="drp: not in the configuration: did you mean dpr"):
+        plan.method("drp")
+
+
 def test_only_jobs_of_a_counterpart_draw_from_its_seed(plan):
     def seed_of(rule, **wildcards):
         return json.loads(plan.settings(rule)(SimpleNamespace(**wildcards)))["seed"]

@@ -6,13 +6,14 @@ from typing import Any
 
 from zerodr.config.base import canonical_json
 from zerodr.config.bench import Bench
+from zerodr.config.counterparts import seeds_in
 from zerodr.config.files import refuse_braces
 from zerodr.config.methods import FeedbackMethod, FusionMethod, Method, RunMethod
 from zerodr.config.registry import EVERY, Collection
 from zerodr.config.rehearsal import Rehearsal
 from zerodr.config.settings import Protocol
 from zerodr.config.user_folders import SECTIONS
-from zerodr.errors import ConfigError
+from zerodr.errors import ConfigError, nearest
 from zerodr.plan import paths, registry
 from zerodr.plan.chains import Chains
 from zerodr.plan.lines import Link, link_of
@@ -167,7 +168,15 @@ class Plan:
         return paths.generated(maker.method, self.collection(collection).column, maker.stage)
 
     def method(self, name: str) -> Method:
-        """The method with the full name `name`."""
+        """The method with the full name `name`.
+
+        Raises:
+            ConfigError: the configuration has none.
+        """
+        if name not in self.bench.methods:
+            seeds = seeds_in([name])
+            step = f"--config seeds={seeds} adds it" if seeds else nearest(name, self.bench.methods)
+            raise ConfigError(name, "not in the configuration", step)
         return self.bench.methods[name]
 
     def protocol(self, name: str) -> Protocol:
