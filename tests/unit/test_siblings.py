@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from test_folder_forms import BASE, DOCUMENTS, JUDGEMENTS, QUERIES, ROOT, SPACED, put, read, text_of
 
+from zerodr.checkout import enter_root
 from zerodr.collections.texts import blocks_of
 from zerodr.config.load import load_bench
 from zerodr.config.user_folders import label_of, read_folders, unread_files
 from zerodr.config.words import parse_texts, parse_words
 from zerodr.errors import CollectionError, ConfigError
+from zerodr.evaluation.grades import read_rows
 from zerodr.operations.folders import examine
 
 JUDGED = ["query-id", "corpus-id", "score"]
@@ -185,3 +187,17 @@ def test_an_empty_language_is_guessed(tmp_path, monkeypatch):
     put(tmp_path / "notes", {"corpus.jsonl": '{"_id": "1", "text": "как приготовить пирог с яблоками"}\n'})
     bench = examine(load_bench(ROOT, {"byo": "notes", "byo_language": ""}))
     assert bench.collections["notes"].language == "ru"
+
+
+def test_a_working_directory_that_was_deleted_is_one_sentence(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(ConfigError, match="the working directory: was deleted: cd to the checkout"):
+        enter_root()
+
+
+def test_a_column_of_grades_that_is_there_twice_is_refused(tmp_path):
+    put(tmp_path, {"to_judge.tsv": "grade\tgrade\tquery-id\tcorpus-id\n0\t1\tquery:q1\tdocument:d1\n"})
+    with pytest.raises(CollectionError, match="has column 'grade' twice"):
+        read_rows(tmp_path / "to_judge.tsv")

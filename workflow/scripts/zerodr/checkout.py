@@ -17,8 +17,14 @@ def enter_root() -> Path:
 
     Returns:
         the folder that the command was called in; outside of checkouts it stays the working directory.
+
+    Raises:
+        ConfigError: that folder was deleted.
     """
-    called_in = Path.cwd()
+    try:
+        called_in = Path.cwd()
+    except FileNotFoundError:
+        raise ConfigError("the working directory", "was deleted", "cd to the checkout") from None
     for folder in (called_in, *called_in.parents):
         if _is_root(folder):
             os.chdir(folder)

@@ -45,6 +45,8 @@ def read_rows(path: Path) -> list[Row]:
     header = [name.lower() for name in header]
     if lacking := [name for name in COLUMNS[:3] if name not in header]:
         raise CollectionError(path, f"has no column {lacking[0]!r}", "keep the header line as it was written")
+    if twice := [name for name in COLUMNS if header.count(name) > 1]:
+        raise CollectionError(path, f"has column {twice[0]!r} twice", "remove one of the columns")
     columns = [header.index(name) for name in COLUMNS if name in header]
     graded = []
     for number, cells in enumerate(rows, 2):
