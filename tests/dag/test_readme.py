@@ -23,6 +23,8 @@ from zerodr.__main__ import app
 from zerodr.checkout import split_config
 from zerodr.config.files import read_yaml
 from zerodr.config.load import load_bench
+from zerodr.operations.sharing import read_tasks
+from zerodr.operations.stand_ins.hub import Hub, Repository
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "config/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -123,17 +125,32 @@ def follow(pages: tuple[Path, ...], target: Path) -> Path:
     with zipfile.ZipFile(folder / "path/to/notes.zip", "w") as archive:
         for path in sorted(path for path in notes.rglob("*") if path.is_file()):
             archive.write(path, path.relative_to(notes))
-    environment = {name: value for name, value in os.environ.items() if name != "ZERODR_MY"}
-    for words in commands(*NEW, pages=list(pages)):
-        done = subprocess.run(
-            [sys.executable, *words[1:]], cwd=folder, capture_output=True, text=True, check=False, env=environment
-        )
-        assert done.returncode == 0 and "next: snakemake" in done.stdout, f"{words}\n{done.stderr}"
+    environment = {name: value for name, value in os.environ.items() if name != "ZERODR_MY" and "OFFLINE" not in name}
+    environment |= {"HF_HOME": str(folder / "hub"), "NO_PROXY": "127.0.0.1"}
+    with Hub(data_sets(notes)) as hub:
+        for words in commands(*NEW, pages=list(pages)):
+            done = subprocess.run(
+                [sys.executable, *words[1:]],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                check=False,
+                env=environment | {"HF_ENDPOINT": hub.address},
+            )
+            assert done.returncode == 0 and "next: snakemake" in done.stdout, f"{words}\n{done.stderr}"
     for title, text in [block for page in pages for block in files_of(page)[0]]:
         path = folder / title
         path.parent.mkdir(exist_ok=True)
         path.write_text((path.read_text() if "variants" in yaml.safe_load(text) and path.exists() else "") + text)
     return folder
+
+
+def data_sets(folder: Path) -> dict[str, Repository]:
+    """Data sets of a hub on loopback: the reader's own, and those of MTEB's tasks at its commits."""
+    tasks = {f"datasets/{task.dataset}": [task.revision] for task in read_tasks().values()}
+    return {name: Repository(folder, commits=list(commits)) for name, commits in tasks.items()} | {
+        "datasets/organisation/memos": Repository(folder)
+    }
 
 
 def files_of(page: Path) -> tuple[list[tuple[str, str]], list[str]]:
