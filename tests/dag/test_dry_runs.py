@@ -86,6 +86,14 @@ def test_job_counts(snakemake, name, words):
     assert job_counts(done.stdout + done.stderr) == golden(name)
 
 
+@pytest.mark.parametrize("paper", ["berm", "coco-dr", "ddr", "modir", "moma"])
+def test_all_items_of_a_paper_can_be_planned_with_their_own_collections(snakemake, root, paper):
+    items = load_bench(root, {"scale": "paper"}).papers[paper].items
+    pages = [f"results/{paper}/all.html", *(f"results/{paper}/{item}.html" for item in items)]
+    done = snakemake("--profile", "slurm", *pages, "-n", "--quiet", "all")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_rows_of_the_main_table_by_scale_and_family(root):
     benches = {scale: load_bench(root, {"scale": scale}) for scale in ("mini", "lab", "paper")}
     rows = [(s, family, row) for s, bench in benches.items() for row, family in bench.scale.families.items()]

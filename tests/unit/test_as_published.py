@@ -215,6 +215,12 @@ def test_the_compared_methods_of_table_3_are_rows(plan):
     assert (training.steps, training.batch_queries) == (140_000, 32)
 
 
+def test_a_printed_mean_is_of_all_targets_of_its_table(plan):
+    told = json.loads(plan.settings("build_item")(SimpleNamespace(paper="berm", item="table3-generated")))["settings"]
+    assert "cqadupstack" not in told["item"]["collections"] and len(told["published"]["averages"]["avg"]) == 14
+    assert "cqadupstack" in told["published"]["averages"]["avg"]
+
+
 # ---- BERM ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("method", ["berm-dpr", "berm-kd", "berm-ance", "coco-berm"])
 def test_published_is_the_papers_throughout(plan, method):

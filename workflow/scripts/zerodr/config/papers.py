@@ -126,7 +126,7 @@ class Paper(Settings):
     rows: dict[str, str] = {}
     """Row of its tables -> our method. A row that is not named here has no method here."""
     averages: dict[str, str] = {}
-    """Column of its tables -> column group that it is the mean of. `avg` is the mean of an item's own targets."""
+    """Column of its tables -> column group that it is the mean of. `avg` is the mean of the table's targets."""
     doubts: dict[str, Doubt] = {}
     """Columns or measures of its tables whose meaning is open."""
     items: dict[str, Item]

@@ -80,7 +80,9 @@ def published_cells(plan: Plan, paper: str, name: str, collections: list[str]) -
     others = [i for n, i in alike.items() if n != name and not i.repeats]
     claims = [item] if not main else [] if item.cells else others
     registry, open_ones = plan.bench.collections, {name for doubt in owner.doubts.values() for name in doubt.read_as}
-    targets = [row.column for row in named_collections(plan, item) if row.name != plan.source]
+    # An item may lack some of its table's targets: the printed mean is over all of them.
+    wholes = (_targets(plan, i) for i in (item, *alike.values()))
+    targets = max((whole for whole in wholes if set(_targets(plan, item)) <= set(whole)), key=len)
     means = {c: [r.column for r in registry.values() if g in r.groups] for c, g in owner.averages.items()}
     means["avg"] = [] if open_ones & set(targets) else targets
     columns = [registry[name].column for name in collections]
@@ -115,3 +117,7 @@ def _main_rows(owner: Paper, item: Item) -> set[str]:
 
 def _columns(plan: Plan, item: Item) -> list[str]:
     return list(dict.fromkeys(row.column for row in named_collections(plan, item)))
+
+
+def _targets(plan: Plan, item: Item) -> list[str]:
+    return [row.column for row in named_collections(plan, item) if row.name != plan.source]
