@@ -213,6 +213,7 @@ def test_the_compared_methods_of_table_3_are_rows(plan):
     assert plan.chains.encoder("genq+gpl-tsdae").init == "target-first+tsdae/ep0"
     training = plan.chains.trained("genq+gpl-tsdae").chain["questions"].training
     assert (training.steps, training.batch_queries) == (140_000, 32)
+    assert {plan.chains.encoder(rows[row]).document_tokens for row in named if row != "UDALM"} == {350}
 
 
 def test_a_printed_mean_is_of_all_targets_of_its_table(plan):
