@@ -157,6 +157,12 @@ def test_both_modes_of_idro_are_rows(plan, item):
     assert {"coco-dr", "coco-dr+paper"} <= set(plan.bench.papers["coco-dr"].items[item].methods)
 
 
+def test_idro_as_published_stands_next_to_controls_of_its_optimiser(plan):
+    for name in plan.bench.papers["coco-dr"].items["table7-paper"].methods:
+        training = [plan.chains.trained(name).chain[stage].training for stage in ("ep0", "ep1", "ep2", "ep3")]
+        assert {(one.optimizer, one.learning_rate, one.batch_queries) for one in training} == {("adamw", 5e-6, 512)}
+
+
 def test_coco_reads_the_released_list_of_corpora(plan):
     """Climate-FEVER's documents are FEVER's, so the released list has one of them."""
     corpora = plan.chains.corpora(Link("coco-dr", "coco"))

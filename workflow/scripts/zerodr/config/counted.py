@@ -15,7 +15,8 @@ class Counted:
         paper: its name in config/papers.
         what: the thing.
         state: faithful, mode, impossible or short.
-        held_by: kind and name of what holds it: an item, a test, a protocol, or a key, `<method>:<path>`.
+        held_by: kind and name of what holds it: an item, a test, a protocol, or a key, `<method>:<path>`,
+            with its value, `=<YAML>`, where the row is about a value.
         why_not: the reason that it is not as published; empty: it is.
     """
 

@@ -28,7 +28,7 @@ def modes_of_method(plan: Plan, name: str) -> list[str]:
         if not row.why_not or row.named("item"):
             continue
         for key in row.named("key"):
-            of, _, path = key.partition(":")
+            of, _, path = key.partition("=")[0].partition(":")
             if of.partition("+")[0] != recipe:
                 continue
             ours, theirs = (
