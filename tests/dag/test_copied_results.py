@@ -115,3 +115,37 @@ def test_one_artifact_among_others(root, tmp_path, finished, plans, snakemake):
         shutil.copy2(finished / path.relative_to(other), path)  # an older run below a newer evaluation
     set_k1(other, 0.9)
     assert plans(other) == {"evaluate_run": 1}, "a run that the evaluation did not read"
+
+
+def test_a_copy_without_what_lies_between(root, tmp_path, finished, plans):
+    """Runs are left out, as models are: what they were made with is known by the specs of their jobs."""
+    copy = make_checkout(root, tmp_path / "copy")
+    copy_results(finished, copy)
+    shutil.rmtree(copy / "results/runs")
+    assert plans(copy) == {}, "the evaluation is of these settings"
+    set_k1(copy, 1.2)
+    assert plans(copy) == STALE, "a number of other settings is not shown as one of these"
+    shutil.rmtree(copy / "results/bm25")
+    assert plans(copy) == {"index_bm25": 1, **STALE}
+
+
+def test_a_table_tells_of_what_it_cannot_check(root, tmp_path, finished, snakemake):
+    copy = make_checkout(root, tmp_path / "copy")
+    for part in COPIED:  # as rsync copies, with times
+        shutil.copytree(finished / part, copy / part, dirs_exist_ok=True)
+    row = f"results/beir/{METHOD}.md"
+    words = ("--profile", "config/profiles/mini", row, "--config", "collections=notes")
+    assert snakemake(*words, cwd=copy).returncode == 0
+    assert "made from what is not here" not in (copy / row).read_text()
+    for folder in ("results/runs", "results/.state"):
+        shutil.rmtree(copy / folder)
+    (copy / row).unlink()
+    assert snakemake(*words, cwd=copy).returncode == 0
+    assert f"may be others than these: results/runs/{METHOD}" in (copy / row).read_text()
+    (copy / row).unlink()
+    summary = (copy / TARGET).read_text()
+    (copy / TARGET).write_text(summary.replace("ndcg_cut_10\t1.0", "ndcg_cut_10\t0.9"))
+    assert (copy / TARGET).read_text() != summary
+    done = snakemake(*words, cwd=copy)
+    assert done.returncode != 0 and not (copy / row).exists()
+    assert f"{TARGET} has other content than its record holds" in done.stderr

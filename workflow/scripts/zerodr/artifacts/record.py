@@ -106,3 +106,14 @@ def find_damage(artifact: Path) -> list[str]:
     if record is None or record["digest"] == file_digest(artifact):
         return []
     return [f"{artifact} has other content than its record holds (sha256 differs)"]
+
+
+def require_undamaged(artifacts: Iterable[Path]) -> None:
+    """Compare the bytes of small artifacts with their records.
+
+    Raises:
+        ArtifactError: one was changed since it was made.
+    """
+    for path in artifacts:
+        if problems := find_damage(path):
+            raise ArtifactError(path, problems[0].removeprefix(f"{path} "), f"delete {path} and run the target again")

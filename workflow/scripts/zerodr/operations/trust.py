@@ -10,11 +10,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from zerodr.artifacts.origins import begun
 from zerodr.artifacts.record import Record, read_record
+from zerodr.artifacts.stage import StageSpec
 from zerodr.config.base import canonical_json
 from zerodr.errors import ArtifactError
 
@@ -30,13 +33,16 @@ def trust_records() -> None:
     remember, changed = _original(PersistenceBase.metadata), _original(PersistenceBase._input_changed)
     checksum, eligible = _original(_IOFile.checksum), _original(_IOFile.is_checksum_eligible)
     answers = dict[str, Any]()  # Snakemake asks some times for each output
+    specs = cache(begun)
 
     def metadata(self: Any, target: Any) -> Any:
         if str(target) in answers:
             return answers[str(target)]
         memory, record = remember(self, target), records(str(target))
         if record is None:
-            return memory
+            left_out = memory is None and not Path(target).exists()
+            answers[str(target)] = _as_begun(specs().get(str(target), []), records) if left_out else memory
+            return answers[str(target)]
         known = (memory or MetadataRecord(rule=record["rule"])).model_copy()
         known.record_format_version = RECORD_FORMAT_VERSION
         known.params = [repr(settings_of(record))]
@@ -67,6 +73,29 @@ def trust_records() -> None:
     for where, name, new, old in replacements:
         new.__wrapped__ = old
         setattr(where, name, new)
+
+
+def _as_begun(written: list[tuple[str, StageSpec]], records: Reader) -> Any:
+    """Answer for an artifact that a copy left out, record and all, from what its job was begun with.
+
+    What was made from it is here, and says nothing of settings above it. Jobs of different settings wrote such a path:
+    which one was read is not known, so that it is made anew.
+    """
+    from snakemake.persistence import RECORD_FORMAT_VERSION, MetadataRecord
+
+    if not written:
+        return None
+    settings = {settings_of({"spec": asdict(spec), "seed": spec.seed}) for _, spec in written}
+    spec = written[-1][1]
+    known = MetadataRecord(rule=spec.rule)
+    known.record_format_version = RECORD_FORMAT_VERSION
+    known.params = [repr(settings.pop())] if len(settings) == 1 else ["several"]
+    known.input, known.input_checksums = sorted(spec.input_list()), {}
+    for digest, spec in written:
+        inputs = {path: record["digest"] for path in spec.input_list() if (record := records(path))}
+        if spec.digest(inputs).startswith(digest):  # it read the inputs that are here
+            known.input_checksums = {path: f"sha256:{value}" for path, value in inputs.items()}
+    return known
 
 
 def _original(method: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Literal
 import pandas as pd
 from pydantic import Field
 
+from zerodr.artifacts.record import require_undamaged
 from zerodr.config.base import Settings
 from zerodr.config.methods import ScoreSettings
 from zerodr.config.registry import Shown
@@ -75,10 +76,12 @@ def read_summaries(paths: list[Path]) -> pd.DataFrame:
 
     Raises:
         CollectionError: there are none.
+        ArtifactError: one is not what its evaluation wrote.
     """
     if not paths:
         step = "add qrels/<split>.tsv, or request rankings and statistics (docs/own-corpus.md)"
         raise CollectionError("the chosen collections", "have no judged queries, so the table has no column", step)
+    require_undamaged(paths)
     text = {name: str for name in ("model", "collection", "split", "protocol", "metric")}
     empty = {"low": "", "high": ""}
     frames = (pd.read_csv(path, sep="\t", dtype=text, keep_default_na=False, na_values=empty) for path in paths)

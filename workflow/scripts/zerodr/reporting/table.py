@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from zerodr.artifacts.origins import of_unknown_origin
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import DOUBTS
 from zerodr.config.base import validate
@@ -55,7 +56,7 @@ def build_table(stage: Stage) -> None:
     scores = published_rows(stage, settings)
     settings, left_out = without_empty(settings, scores)
     grid = fill(pd.concat([frame, scores]) if len(scores) else frame, settings)
-    notes, marks = [*footnotes(frame, grid, settings), *left_out], {}
+    notes, marks = [*footnotes(frame, grid, settings), *left_out, *_unknown(stage)], {}
     if settings.seeds:
         notes += over_seeds(pd.read_parquet(stage.path("per_query")), settings, stage.seed)
     sections: list[str] = []
@@ -100,6 +101,14 @@ def over_seeds(frame: pd.DataFrame, settings: TableSettings, seed: int) -> list[
         what = f"{labels[name]}, mean over {len(names)} seeds with its 95 % interval over seeds and queries"
         notes.append(f"{what}: {'; '.join(cells)}")
     return notes
+
+
+def _unknown(stage: Stage) -> list[str]:
+    """Say which artifacts behind the numbers are not here, so that nothing shows that their settings are these."""
+    if not (lacking := of_unknown_origin(list(map(str, stage.paths("summaries"))))):
+        return []
+    listed = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
+    return [f"made from what is not here, nor its record, so that its settings may be others than these: {listed}"]
 
 
 def _references(stage: Stage, settings: TableSettings) -> pd.DataFrame:
