@@ -79,16 +79,16 @@ def test_an_axis_of_steps_needs_targets_with_equal_steps(plan):
     }
 
 
-def test_public_negatives_and_scores_are_one_recipe(root):
+@pytest.mark.parametrize("at", ["ddr-distill.rem", "dr-distill.ep0", "ddr-contrast.rem", "dr-contrast.ep0"])
+def test_public_negatives_and_scores_are_one_recipe(root, at):
     """Section 4.3's negatives of many systems and a cross-encoder's scores, from one file."""
-    words = [
-        f"ddr-distill.rem.{word}" for word in ("negatives.source=file", "negatives.file=s.parquet", "teacher=file")
-    ]
-    bench = load_bench(root, {"scale": "paper", "set": words})
-    (name,), plan = bench.overridden["ddr-distill"], Plan(bench)
-    wanted = SimpleNamespace(model=name, scope="shared", stage="rem")
+    (recipe, stage), scored = at.split("."), "distill" in at
+    words = ["negatives.source=file", "negatives.file=s.parquet", *(["teacher=file"] if scored else [])]
+    bench = load_bench(root, {"scale": "paper", "set": [f"{at}.{word}" for word in words]})
+    (name,), plan = bench.overridden[recipe], Plan(bench)
+    wanted = SimpleNamespace(model=name, scope="shared", stage=stage)
     assert plan.inputs("mine_negatives")(wanted)["file"] == "s.parquet"
-    assert json.loads(plan.settings("mine_negatives")(wanted))["settings"]["scored"] is True
+    assert json.loads(plan.settings("mine_negatives")(wanted))["settings"].get("scored", False) is scored
 
 
 @pytest.mark.parametrize("item", ["table3-checkpoints", "table3-lotte-checkpoints"])
@@ -251,6 +251,12 @@ def test_released_lowers_texts_and_labels_pairs_without_overlap(plan, method):
     assert plan.chains.encoder("berm-ance+released").lowercase is False, "ANCE's code keeps case"
 
 
+def test_a_scaled_model_is_measured_by_its_own_matching_vector(plan):
+    for model, form in (("berm-dpr", None), ("berm-dpr+scaled-matching", "scaled")):
+        wanted = SimpleNamespace(units_of="berm-dpr+test-pairs", model=model)
+        assert json.loads(plan.settings("measure_units")(wanted))["settings"].get("matching") == form
+
+
 @pytest.mark.parametrize("base", ["berm-dpr", "berm-kd", "berm-ance"])
 def test_table_5_is_of_test_pairs(plan, base):
     files = plan.inputs("measure_units")(SimpleNamespace(units_of=f"{base}+test-pairs", model=base))
@@ -355,7 +361,8 @@ def test_official_streams_all_negatives_of_a_query(plan):
 
 
 def test_cls_is_a_mode_without_projection(plan):
-    assert plan.chains.encoder("modir-dpr+cls").head == "none" != plan.chains.encoder("modir-dpr").head
+    for name in ("modir-dpr", "modir-ance"):
+        assert plan.chains.encoder(f"{name}+cls").head == "none" != plan.chains.encoder(name).head
 
 
 def test_knn_source_is_over_full_indexes_where_published_values_are(plan):

@@ -39,6 +39,14 @@ def test_variance_and_accuracy():
     assert random_guess(VALID).tolist() == [0.5]
 
 
+def test_accuracy_of_a_scaled_model_reads_its_own_matching_vector():
+    """Short vectors: GELU is all but q * p / 2, so signs count; at length sqrt(D) it drops what is negative."""
+    query, passage = np.array([[0.01, 0.01]]), np.array([[0.02, -0.03]])
+    units, valid, label = np.array([[[1.0, 0.0], [0.0, -1.0]]]), np.ones((1, 2), bool), np.array([0])
+    assert not extracted(query, passage, units, valid, label)[0]
+    assert extracted(query, passage, units, valid, label, "scaled")[0]
+
+
 def test_cosines_by_hand():
     assert absolute_cosine(E, VALID).tolist() == pytest.approx([0.0])
     assert absolute_cosine(E, np.array([[True, False, True]])).tolist() == pytest.approx([np.sqrt(0.5)])

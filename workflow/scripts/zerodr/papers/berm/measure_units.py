@@ -5,6 +5,7 @@ components; `valid` (P, U) says which units there are.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +29,7 @@ from zerodr.training.data.grouping import length_groups
 
 SAMPLE, BATCH, WASTE = 5, 64, 512
 Spans = list[np.ndarray]
+Matching = Literal["raw", "scaled"]
 
 
 def unit_dots(vectors: np.ndarray, units: np.ndarray) -> np.ndarray:
@@ -49,12 +51,21 @@ def relative_variance(scores: np.ndarray, valid: np.ndarray) -> np.ndarray:
 
 
 def extracted(
-    queries: np.ndarray, passages: np.ndarray, units: np.ndarray, valid: np.ndarray, labels: np.ndarray
+    queries: np.ndarray,
+    passages: np.ndarray,
+    units: np.ndarray,
+    valid: np.ndarray,
+    labels: np.ndarray,
+    matching: Matching = "raw",
 ) -> np.ndarray:
     """Whether GELU(query * passage) is nearest to the essential unit, (P,) bool  # table 5, Acc."""
-    product = queries.astype(np.float64) * passages.astype(np.float64)
-    matching = product * 0.5 * (1.0 + erf(product / np.sqrt(2.0)))
-    scores = np.where(valid, unit_dots(matching, units), -np.inf)
+    queries, passages = queries.astype(np.float64), passages.astype(np.float64)
+    if matching == "scaled":  # as R2 of such a model: vectors of length sqrt(D)
+        lengths = [np.linalg.norm(rows, axis=1, keepdims=True) / rows.shape[1] ** 0.5 for rows in (queries, passages)]
+        queries, passages = queries / lengths[0], passages / lengths[1]
+    product = queries * passages
+    vectors = product * 0.5 * (1.0 + erf(product / np.sqrt(2.0)))
+    scores = np.where(valid, unit_dots(vectors, units), -np.inf)
     return scores.argmax(1) == labels
 
 
@@ -106,6 +117,8 @@ class MeasureUnitsSettings(JoinedTexts):
 
     pairs: int = Field(10000, ge=1)
     """Pairs with an essential unit that are looked at (a seeded sample)."""
+    matching: Matching = "raw"
+    """Form of the matching vector: that of the model's R2."""
 
 
 def measure_units(stage: Stage) -> None:
@@ -127,7 +140,7 @@ def measure_units(stage: Stage) -> None:
     numbers = {key: row for row, key in enumerate(wanted)}
     rows = np.array([numbers[key] for key in documents], np.int64)
     asked_vectors = vectors_of(model, asked, device)
-    results = measures(asked_vectors, passages[rows], units[rows], valid[rows], labels)
+    results = measures(asked_vectors, passages[rows], units[rows], valid[rows], labels, settings.matching)
     lines = ["measure\tmean\tlow\thigh\tcount"]
     for name, values in results.items():
         interval = mean_with_interval(values)
@@ -139,14 +152,20 @@ def measure_units(stage: Stage) -> None:
 
 
 def measures(
-    queries: np.ndarray, passages: np.ndarray, units: np.ndarray, valid: np.ndarray, labels: np.ndarray
+    queries: np.ndarray,
+    passages: np.ndarray,
+    units: np.ndarray,
+    valid: np.ndarray,
+    labels: np.ndarray,
+    matching: Matching = "raw",
 ) -> dict[str, np.ndarray]:
     """Every measure by pair, (P,) each."""
     scores, axes = unit_dots(passages, units), dispersion(units, valid)
+    right = extracted(queries, passages, units, valid, labels, matching)
     return {
         "balance_variance": balance_variance(scores, valid),
         "relative_balance_variance": relative_variance(scores, valid),
-        "extractability_accuracy": extracted(queries, passages, units, valid, labels).astype(np.float64),
+        "extractability_accuracy": right.astype(np.float64),
         "random_accuracy": random_guess(valid),
         "dispersion_x": axes[:, 0],
         "dispersion_y": axes[:, 1],

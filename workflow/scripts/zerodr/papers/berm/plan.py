@@ -210,7 +210,11 @@ def _measure_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("measure_units")
 def _measure_params(plan: Plan, wc: Any) -> Params:
-    return {"pairs": MEASURED_PAIRS, "title_join": _pairs(plan, wc.units_of)["title_join"]}
+    stage = plan.chains.find_stage(plan.chains.link(wc.model))
+    losses = None if stage is None else stage.find("berm")
+    # Told where it is not the default: other measurements stay as they are.
+    form = {"matching": "scaled"} if losses is not None and losses.matching == "scaled" else {}
+    return {"pairs": MEASURED_PAIRS, "title_join": _pairs(plan, wc.units_of)["title_join"], **form}
 
 
 @reads(UnitsItem)

@@ -96,7 +96,10 @@ class BermTerms(Objective):
             gates = settings.matching == "scaled"
             terms["r2"] = w_r2 * r2(batch.queries, passages, *of_units, preset.softmaxes, *how, gates)
         with torch.no_grad():
-            self._seen = watch(batch.queries, passages, units) | {"w_r1": w_r1, "w_r2": w_r2}
+            self._seen = watch(batch.queries, passages, units, settings.matching == "scaled") | {
+                "w_r1": w_r1,
+                "w_r2": w_r2,
+            }
         return terms
 
     def on_step(self, finished: int) -> dict[str, float | Tensor]:
@@ -104,10 +107,11 @@ class BermTerms(Objective):
         return self._seen
 
 
-def watch(queries: Tensor, passages: Tensor, units: Units) -> dict[str, float | Tensor]:
+def watch(queries: Tensor, passages: Tensor, units: Units, scaled: bool = False) -> dict[str, float | Tensor]:
     """Of a batch: shares of samples that count, R2's accuracy, norms, mean cosine between units of a passage."""
     counted, many = labelled(units.valid, units.labels), balanced(units.valid)
-    scores = unit_scores(matching_vector(queries, passages), units.vectors).masked_fill(~units.valid, -torch.inf)
+    matching = matching_vector(queries, passages, scaled)
+    scores = unit_scores(matching, units.vectors).masked_fill(~units.valid, -torch.inf)
     right = (scores.argmax(-1) == units.labels) & counted
     unit = functional.normalize(units.vectors, dim=-1) * units.valid[..., None]
     counts = units.valid.sum(-1)
