@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -211,6 +212,19 @@ def test_jobs_come_from_snakemake_with_their_files(tmp_path, monkeypatch, capfd)
     assert jobs[3:] == [Job("merge", {"name": "r", "what": "all"}, names, ("r, all.gz",))]
     assert capfd.readouterr() == ("", "") and not Path(".snakemake/log").exists()
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_jobs_are_planned_after_a_stop(tmp_path, monkeypatch, capfd):
+    """What Snakemake marked as incomplete is planned again, as the profiles do."""
+    monkeypatch.chdir(tmp_path)
+    Path("Snakefile").write_text(JOBS)
+    for name in ("a.npy", "b.npy", "r, all.gz"):
+        Path(name).touch()
+    marks = Path(".snakemake/incomplete")
+    marks.mkdir(parents=True)
+    (marks / base64.b64encode(b"r, all.gz").decode()).touch()
+    jobs = planned_jobs("all", {"given": ["x"]}, None)  # type: ignore[arg-type]
+    assert "merge" in {job.rule for job in jobs}
 
 
 def test_a_forecast_adds_up(plan, tmp_path):

@@ -12,6 +12,7 @@ from tiny_bench import COLLECTION, TABLE, make_bench, make_collection
 
 from zerodr.artifacts.record import read_record, record_path
 from zerodr.lineage.graph import Graph
+from zerodr.operations import trust
 from zerodr.operations.trust import replaced_inputs, settings_of, trust_records
 from zerodr.plan import paths
 
@@ -56,6 +57,28 @@ def test_an_input_that_was_written_anew_is_found_whatever_its_time(plan):
     Path(COLLECTION).unlink()
     assert list(replaced_inputs(HITS, read_record)) == [], "removed after its use, as temporary ones are"
     assert list(replaced_inputs("config/config.yaml", read_record)) == []
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_foreign_input_that_an_older_one_replaced_is_found(plan, monkeypatch, large):
+    monkeypatch.setattr(trust, "READ_BYTES", 0 if large else 1 << 26)
+    made = os.stat(COLLECTION)
+    record_path(COLLECTION).unlink()
+    assert list(replaced_inputs(HITS, read_record)) == []
+    other = Path(COLLECTION).read_bytes()[:-1] + b" "
+    Path(COLLECTION).write_bytes(other)
+    os.utime(COLLECTION, ns=(0, made.st_mtime_ns - 10**15))
+    if large:  # the record is from before, as a job's is
+        os.utime(record_path(HITS), ns=(0, made.st_mtime_ns))
+    assert list(replaced_inputs(HITS, read_record)) == [COLLECTION]
+
+
+def test_a_large_foreign_input_is_not_read_for_each_plan(plan, monkeypatch):
+    record_path(COLLECTION).unlink()
+    os.utime(record_path(HITS), ns=(0, os.stat(COLLECTION).st_ctime_ns + 1))
+    monkeypatch.setattr(trust, "READ_BYTES", 0)
+    monkeypatch.setattr(trust, "file_digest", lambda path: pytest.fail(f"reads {path}"))
+    assert list(replaced_inputs(HITS, read_record)) == []
 
 
 def test_a_file_of_a_copy_is_read_once(plan, snakemake):

@@ -15,13 +15,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from zerodr.artifacts.digest import file_digest
 from zerodr.artifacts.origins import begun
-from zerodr.artifacts.record import Record, read_record
+from zerodr.artifacts.record import Record, read_record, record_path
 from zerodr.artifacts.stage import StageSpec
 from zerodr.config.base import canonical_json
 from zerodr.errors import ArtifactError
 
 Reader = Callable[[str], Record | None]
+READ_BYTES = 1 << 26  # larger foreign files are read again only where they changed after their use
 
 
 def trust_records() -> None:
@@ -118,15 +120,30 @@ def settings_of(record: Record) -> str:
 
 
 def replaced_inputs(artifact: str, records: Reader) -> Iterator[str]:
-    """List the inputs that were written anew since an artifact read them, whatever their times are.
+    """List the inputs that have other bytes than those that an artifact read, whatever their times are.
 
-    Inputs without a record, or that were removed after their use, are left to Snakemake.
+    Inputs that were removed after their use are left to Snakemake.
     """
     record = records(artifact)
     for entry in record["inputs"] if record else ():
-        now = records(entry["path"])
-        if now is not None and now["digest"] != entry["digest"] and Path(entry["path"]).exists():
+        path, now = Path(entry["path"]), records(entry["path"])
+        if path.is_file() and (now["digest"] if now else _foreign_digest(path, artifact, entry)) != entry["digest"]:
             yield entry["path"]
+
+
+def _foreign_digest(path: Path, artifact: str, entry: dict[str, Any]) -> str:
+    """Return the digest of a file without a record; of a large one that is older than its use, the known one."""
+    stat = path.stat()
+    changed = max(stat.st_ctime_ns, path.lstat().st_ctime_ns)  # `cp -p` and `touch -d` set no such time
+    if stat.st_size > READ_BYTES and changed < record_path(artifact).stat().st_mtime_ns:
+        return entry["digest"]
+    return _digest(path, stat.st_size, stat.st_mtime_ns, changed)
+
+
+@cache
+def _digest(path: Path, *_: int) -> str:
+    """Return the digest of a file; many artifacts may read it, so it is computed once for each size and times."""
+    return file_digest(path)
 
 
 def _of_this_file(path: str) -> Record | None:

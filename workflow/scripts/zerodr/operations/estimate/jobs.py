@@ -84,7 +84,7 @@ def planned_jobs(target: str, values: Mapping[str, Any], plan: Plan) -> list[Job
 
 
 def _dry_run(target: str, values: Mapping[str, Any], listener: logging.Handler) -> bool:
-    """Plan a target by Snakemake's library, with the triggers of the profiles; return whether that was possible.
+    """Plan a target by Snakemake's library, as the profiles do; return whether that was possible.
 
     Its log records carry the jobs: the API gives no access to the graph itself.
     """
@@ -101,7 +101,7 @@ def _dry_run(target: str, values: Mapping[str, Any], listener: logging.Handler) 
     from snakemake_interface_common.exceptions import ApiError
 
     triggers = frozenset((RerunTrigger.MTIME, RerunTrigger.PARAMS, RerunTrigger.INPUT))
-    wanted = DAGSettings(targets={target}, rerun_triggers=triggers)
+    wanted = DAGSettings(targets={target}, rerun_triggers=triggers, force_incomplete=True)
     stopping = signal.getsignal(signal.SIGTERM)
     with SnakemakeApi(OutputSettings(dryrun=True, enable_file_logging=False)) as api:
         log = api.logger_manager.logger
