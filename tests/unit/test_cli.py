@@ -83,6 +83,11 @@ def test_a_wrong_call_is_status_2(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+def test_a_mistyped_kind_of_addition_is_answered_with_the_nearest(tmp_path):
+    done = process(tmp_path, "new", "los", "x")
+    assert done.returncode == 1 and "zerodr new: kind 'los': is not known: did you mean loss?" in done.stderr
+
+
 def test_lineage_up_and_down(plan):
     assert ARCHIVE in call("lineage", TABLE)
     assert call("lineage", TABLE) == call("lineage", TABLE, "--up")

@@ -110,9 +110,10 @@ def test_another_backbone_is_one_line(project, recipe, scale):
 def test_own_collections_and_settings_are_read_and_the_rest_is_refused(project):
     block = "{label: Notes, kind: complete, archive: notes.zip, splits: {test: 2}, evaluation_split: test}"
     write(project, "notes.yaml", f"collections:\n  notes: {block}\n")
-    write(project, "config.yaml", "methods: [bm25-flat]\nset: [bm25-flat.k1=1.5]\n")
+    write(project, "config.yaml", "methods: [bm25-flat]\nset: [bm25-flat.k1=1.5,2]\n")
     bench = load_bench(project, read_config(project / "config"))
-    assert bench.collections["notes"].label == "Notes" and bench.rows == ("bm25-flat", "bm25-flat+k1-1.5")
+    assert bench.collections["notes"].label == "Notes" and bench.rows[0] == "bm25-flat"
+    assert bench.rows[1:] == ("bm25-flat+k1-1.5", "bm25-flat+k1-2"), "YAML reads 2 as an item of its own"
     write(project, "claims.yaml", "items: {mine: {kind: claim, title: x, methods: [ance], baseline: dpr}}\n")
     assert load_bench(project, {}).papers["lab"].items["mine"].methods == ("ance",)
     write(project, "other.yaml", "label: what\n")

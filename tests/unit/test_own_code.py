@@ -147,7 +147,7 @@ def test_a_method_and_a_collection_plan_at_once(project):
     row = bench.collections["notes"]
     assert (row.documents, row.queries, row.splits, row.evaluation_split) == (2, 2, {"test": 1}, "test")
     assert bench.methods["mine"].settings.chain["ep0"].training.learning_rate == 3e-5
-    with pytest.raises(ConfigError, match="mine.yaml: exists already"):
+    with pytest.raises(ConfigError, match="new method mine: mine is a recipe already"):
         write_new("method", "mine")
     Path("bad.zip").write_bytes(b"no zip")
     with pytest.raises(CollectionError, match="bad.zip: is no ZIP that can be read"):
@@ -217,3 +217,67 @@ def test_an_entry_point_that_names_nothing_stops_its_own_recipes_alone(package):
     (package / "hinges.py").write_text("")
     with pytest.raises(ConfigError, match=r"hinges.py defines no hinge: correct the entry point"):
         load_bench(Path("."), {})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "what"),
+    [
+        ("method", "dpr", "dpr is a recipe already"),
+        ("loss", "kl", "the bench has a loss of that name"),
+        ("objective", "info_nce", "the bench has a objective of that name"),
+        ("measure", "ndcg_cut_10_judged", "the bench has a measure of that name"),
+        ("measure", "ndcg_cut", "the bench has a measure of that name"),
+        ("collection", "scifact", "the bench has a collection of that name"),
+    ],
+)
+def test_a_name_that_is_taken_is_refused_before_anything_is_written(project, kind, name, what):
+    sources = [{"source": Path("notes.zip")}, {"hub": "org/notes"}] if kind == "collection" else [{}]
+    for source in sources:
+        with pytest.raises(ConfigError, match=f"new {kind} {name}: {what}: take another name"):
+            write_new(kind, name, **source)
+    assert not Path("config/my").exists()
+
+
+def test_code_beside_a_loss_does_not_change_it(project):
+    LOSSES.parent.mkdir()
+    loss = "def mine(scores):\n    return scale(scores) * LIMIT\n\n\ndef scale(scores):\n    return scores\n"
+    LOSSES.write_text(f"import torch\nLIMIT = torch.pi\n{loss}")
+    first = code_digest("losses.py", "mine")
+    others = '"""Mine."""\nimport math\nimport torch, json\nOTHER = math.pi\nLIMIT = torch.pi\n'
+    documented = loss.replace("(scores):\n", '(scores):\n    """Say what."""\n')
+    LOSSES.write_text(f"{others}{documented}def other(scores):\n    return OTHER\n")
+    assert code_digest("losses.py", "mine") == first
+    for change in (loss.replace("return scores", "return -scores"), f"{loss}torch.manual_seed(1)\n"):
+        LOSSES.write_text(f"import torch\nLIMIT = torch.pi\n{change}")
+        assert code_digest("losses.py", "mine") != first
+    LOSSES.write_text(f"import numpy as torch\nLIMIT = torch.pi\n{loss}")
+    assert code_digest("losses.py", "mine") != first, "what a name is imported from"
+
+
+def test_a_loss_in_place_of_a_recipes_own_leaves_that_ones_options(project):
+    LOSSES.parent.mkdir()
+    LOSSES.write_text("def bare(scores, power=2):\n    return scores.sum() ** power\n")
+    before = planned("finetune")
+    chain = "settings: {chain: {ep0: {objective: {name: %s, negatives_per_query: 1}}}}"
+    for name in ("bare", "pairwise_nll"):
+        Path(f"config/my/{name.replace('_', '-')}.yaml").write_text(f"like: dpr\n{chain % name}\n")
+    for scale in ("mini", "lab", "paper"):
+        methods = load_bench(project, {"scale": scale}).methods
+        assert methods["bare"].settings.chain["ep0"].objective.name == "bare"
+        assert methods["pairwise-nll"].settings.chain["ep0"].objective.inverse_temperature == 1.0
+    assert planned("finetune") == before
+    text = Path("config/my/bare.yaml").read_text()
+    Path("config/my/bare.yaml").write_text(text.replace("name: bare", "name: bare, inverse_temperature: 2"))
+    with pytest.raises(ConfigError, match="inverse_temperature is not for bare"):
+        load_bench(project, {})
+
+
+def test_likes_of_nothing_and_of_variants_name_what_is_near(project):
+    Path("config/my").mkdir()
+    mine = Path("config/my/mine.yaml")
+    mine.write_text("like: nothing\n")
+    with pytest.raises(ConfigError, match=r"like: recipe 'nothing': is not known: the nearest of \d+: "):
+        load_bench(project, {})
+    mine.write_text("like: dpr+official\n")
+    with pytest.raises(ConfigError, match=r"dpr\+official is a variant, expected a recipe: write like: dpr"):
+        load_bench(project, {})

@@ -142,7 +142,7 @@ def test_needs_grow_with_the_collection_and_the_attempt(root):
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("collections", "language: klingon", "collection zz: language 'klingon': is not known: known: ar, bn"),
+        ("collections", "language: klingon", "collection zz: language 'klingon': is not known: the nearest of 2"),
         ("collections", "format: csvv", "collection zz: format 'csvv': is not known"),
         ("methods", "settings: {model: 'package:nope'}", "method zz: starts from the package nope, which is not"),
     ],

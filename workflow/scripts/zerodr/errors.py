@@ -73,10 +73,11 @@ SHOWN = 8
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Suggest a next step for an unknown `name`: the closest known names, else all of them."""
+    """Suggest a next step for an unknown `name`: the closest known names; of few, all of them."""
     names = sorted(map(str, known))
     close = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
     if close:
         return "did you mean " + " or ".join(close) + "?"
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return "known: " + ", ".join(names[:SHOWN]) + more if names else "none are known"
+    if len(names) > SHOWN:
+        return f"the nearest of {len(names)}: " + ", ".join(difflib.get_close_matches(str(name), names, 3, cutoff=0))
+    return "known: " + ", ".join(names) if names else "none are known"

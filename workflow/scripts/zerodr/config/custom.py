@@ -158,11 +158,20 @@ def _parsed(file: str) -> tuple[list[ast.stmt], dict[str, ast.stmt]]:
 @cache
 def _parse(path: Path, changed: int) -> tuple[list[ast.stmt], dict[str, ast.stmt]]:
     try:
-        body = ast.parse(path.read_bytes()).body
+        body = _Bare().visit(ast.parse(path.read_bytes())).body
     except SyntaxError as error:
         raise ConfigError(f"{path}:{error.lineno}", f"is no Python ({error.msg})", "correct the line") from None
     named = {node.name: node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     return body, dict[str, ast.stmt](named)
+
+
+class _Bare(ast.NodeTransformer):
+    """Leave docstrings out: code without them makes the same."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        """Drop a statement that is a text."""
+        text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return None if text else node
 
 
 def parameters(file: str, name: str) -> dict[str, bool] | None:
@@ -190,26 +199,46 @@ def parameters(file: str, name: str) -> dict[str, bool] | None:
 def code_digest(file: str, *names: str) -> str:
     """Return the SHA-256 of functions or classes of a file of the user's own: what they make is known by it.
 
-    It covers what they use of the file: further functions, and all that is outside of functions. Not comments. Those of
-    an installed package are known by its file in the same way.
+    It covers what they use of the file: further functions, imports and names, and what binds no name at all. Not
+    comments nor docstrings. Those of an installed package are known by its file in the same way.
     """
     mine = [name for name in names if name in _parsed(file)[1]]
-    homes = [(*_parsed(file), mine)] if mine else []
-    homes += [
-        (body, named, [there]) for body, named, there in (_home(file, name) for name in names if name not in mine)
-    ]
-    code = [ast.unparse(node) for body, named, wanted in homes for node in _used(body, named, wanted)]
+    homes = [(_parsed(file)[0], mine)] if mine else []
+    homes += [(body, [there]) for body, _, there in (_home(file, name) for name in names if name not in mine)]
+    code = [ast.unparse(node) for body, wanted in homes for node in _used(body, wanted)]
     return hashlib.sha256("".join(code).encode()).hexdigest()
 
 
-def _used(body: list[ast.stmt], named: dict[str, ast.stmt], names: list[str]) -> list[ast.stmt]:
-    """Select the statements of a file that functions or classes of it use."""
-    used, waiting = set[str](), list(names)
-    while waiting:
-        if (name := waiting.pop()) in named and name not in used:
-            used.add(name)
-            waiting += [node.id for node in ast.walk(named[name]) if isinstance(node, ast.Name)]
-    return [node for node in body if node not in named.values() or getattr(node, "name", "") in used]
+def _used(body: list[ast.stmt], names: list[str]) -> list[ast.stmt]:
+    """Select the statements of a file that functions or classes of it use, and of imports what they use."""
+    used, size = {*names, "*"}, 0
+    while size < len(used):
+        size = len(used)
+        for node in body:
+            if not (bound := _bound(node)) or bound & used:
+                used |= {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    chosen = [node for node in body if not (bound := _bound(node)) or bound & used]
+    return [_narrowed(node, used) if isinstance(node, ast.Import | ast.ImportFrom) else node for node in chosen]
+
+
+def _bound(node: ast.AST) -> set[str]:
+    """Name what a statement binds in its file."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {node.name}
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {_alias(item) for item in node.names}
+    if isinstance(node, ast.Name):
+        return {node.id} if isinstance(node.ctx, ast.Store) else set()
+    return set[str]().union(*map(_bound, ast.iter_child_nodes(node)))
+
+
+def _alias(item: ast.alias) -> str:
+    return item.asname or item.name.partition(".")[0]
+
+
+def _narrowed(node: ast.Import | ast.ImportFrom, used: set[str]) -> ast.stmt:
+    names = [item for item in node.names if _alias(item) in used]
+    return ast.Import(names) if isinstance(node, ast.Import) else ast.ImportFrom(node.module, names, node.level)
 
 
 def load_code(file: str, name: str) -> Any:

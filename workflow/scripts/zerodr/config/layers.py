@@ -14,7 +14,7 @@ from zerodr.config.base import Settings, mapping, validate
 from zerodr.config.files import known
 from zerodr.config.methods import METHOD_KINDS, Change, Method, TrainedMethod, Variant
 from zerodr.config.starts import init_of, start_of
-from zerodr.config.training import InitSettings
+from zerodr.config.training import InitSettings, ObjectiveSettings, is_loss, options_of
 from zerodr.errors import ConfigError
 
 FROM_SCRATCH = {"architecture", "tokenizer"}  # of an encoder that starts from random weights
@@ -121,7 +121,8 @@ def _values(change: Change) -> dict[str, Any]:
 def merge(layers: Iterable[Layer], below: dict[str, Any] | None = None) -> dict[str, Any]:
     """Lay layers over `below`, the first one lowest.
 
-    A layer with another initial model takes away what those below it say of one from random weights, and its revision.
+    A layer with another initial model takes away what those below it say of one from random weights, and its revision;
+    one with another loss, the options that this loss does not read.
     """
     return reduce(_lay, (layer.value for layer in layers), below or {})
 
@@ -133,7 +134,33 @@ def _lay(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         encoder = {key: value for key, value in _encoder(below).items() if key not in FROM_SCRATCH | other}
         if encoder != _encoder(below):
             below = below | {"settings": below["settings"] | {"encoder": encoder}}
+    chain = {name: _without_unread(stage, _stage(above, name)) for name, stage in _chain(below).items()}
+    if chain != _chain(below):
+        below = below | {"settings": below["settings"] | {"chain": chain}}
     return overlay(below, above)
+
+
+def _chain(value: dict[str, Any]) -> dict[str, Any]:
+    settings = value.get("settings")
+    chain = settings.get("chain") if isinstance(settings, dict) else None
+    return chain if isinstance(chain, dict) else {}
+
+
+def _stage(value: dict[str, Any], name: str) -> dict[str, Any]:
+    stage = _chain(value).get(name)
+    return stage if isinstance(stage, dict) else {}
+
+
+def _without_unread(stage: Any, above: dict[str, Any]) -> Any:
+    """Take away the options that another loss, which a layer above chooses, does not read."""
+    below, chosen = stage.get("objective") if isinstance(stage, dict) else None, above.get("objective")
+    if not isinstance(below, dict) or not isinstance(chosen, dict):
+        return stage
+    name = chosen.get("name", below.get("name"))
+    if name == below.get("name") or not is_loss(name):
+        return stage
+    unread = ObjectiveSettings.model_fields.keys() - options_of(name)
+    return stage | {"objective": {key: value for key, value in below.items() if key not in unread}}
 
 
 def _encoder(value: dict[str, Any]) -> dict[str, Any]:

@@ -128,6 +128,8 @@ def _tuples(values: dict[str, Any]) -> dict[str, Any]:
         k: tuple(word.strip() for word in v.split(",")) if k in lists and isinstance(v, str) else v
         for k, v in values.items()
     }
+    if isinstance(values.get("set"), list | tuple):  # YAML reads the 32 of [a.b=8,32] as a number
+        values["set"] = tuple(word if isinstance(word, str) else json.dumps(word) for word in values["set"])
     named = values.get("mirrors", ())
     if isinstance(named, list | tuple):
         folders = [os.path.expanduser(str(folder)) for folder in named]

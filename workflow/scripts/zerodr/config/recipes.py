@@ -86,6 +86,10 @@ def _inherited(
     if "like" not in written:
         return written
     like = validate(Like, written, where)
+    recipe, plus, _ = like.like.partition("+")
+    if plus and recipe in recipes:
+        step = f"write like: {recipe}, and what zerodr recipe {like.like} --diff {recipe} shows below settings:"
+        raise ConfigError(f"{where}: like", f"{like.like} is a variant, expected a recipe", step)
     known(f"{where}: like: recipe", like.like, recipes)
     if like.like in (*seen, name):
         raise ConfigError(where, f"is like {like.like}, which is like it", "name a recipe with a `kind`")

@@ -39,8 +39,18 @@ CUSTOM = "losses.py"
 CUSTOM_LOSS = Loss(("arguments", "code"))
 
 
+def is_loss(name: str) -> bool:
+    """Whether there is a loss of that name, of the bench or the user's own."""
+    return name in LOSSES or name in defined(CUSTOM)
+
+
+def options_of(name: str) -> set[str]:
+    """Name the keys that a loss reads."""
+    return {"name", "negatives_per_query", *LOSSES.get(name, CUSTOM_LOSS).options}
+
+
 def _known_loss(name: str) -> str:
-    if name not in LOSSES and name not in defined(CUSTOM):
+    if not is_loss(name):
         raise ValueError(f"{name!r} is no loss, {nearest(name, [*LOSSES, *defined(CUSTOM)])}")
     return name
 
@@ -233,7 +243,7 @@ class ObjectiveSettings(LossSettings):
     @property
     def options(self) -> set[str]:
         """Keys that the loss reads."""
-        return {"name", "negatives_per_query", *LOSSES.get(self.name, CUSTOM_LOSS).options}
+        return options_of(self.name)
 
     def unwritten(self) -> set[str]:
         """Name the options that the loss does not read, but for the first ones."""

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zerodr.config.custom import custom_folder
-from zerodr.config.registry import NAME
+from zerodr.config.measures import CUT, MEASURES, WHOLE
+from zerodr.config.recipes import read_files
+from zerodr.config.registry import NAME, read_registry
+from zerodr.config.training import LOSSES
 from zerodr.errors import CollectionError, ConfigError
 
 CONFIG = Path("config")
@@ -31,7 +34,6 @@ METHOD = """      training: {learning_rate: 3.0e-5}
 OBJECTIVE = """      objective:
         name: {name}
         negatives_per_query: 1
-        inverse_temperature: 1.0 # dpr's at this scale; this loss does not read it
         arguments: {arguments}"""
 IMPORTS = '''"""Losses of mine: functions of the scores of a query's documents, and classes that see the whole batch."""
 
@@ -71,7 +73,7 @@ class {name}(Objective):
         loss = torch.nn.functional.cross_entropy(scores, positives, label_smoothing=self.smoothing)
         return {{"{name}": loss}}
 '''
-MEASURES = '''"""Measures of mine: functions of a judged run and a cutoff, one value in [0, 1] a query."""
+MEASURE_IMPORTS = '''"""Measures of mine: functions of a judged run and a cutoff, one value in [0, 1] a query."""
 
 import numpy as np
 
@@ -116,6 +118,7 @@ def write_new(kind: str, name: str, source: Path | None = None, hub: str = "") -
     if (source is not None) + bool(hub) != (kind == "collection"):
         step = "zerodr new collection NAME --archive FILE.zip, or --hub DATASET, not both"
         raise ConfigError(f"new {kind} {name}", "only a collection, and every collection, has a source", step)
+    _require_free(kind, name)
     folder = custom_folder(CONFIG) or CONFIG / "my"
     folder.mkdir(parents=True, exist_ok=True)
     if source is not None:
@@ -128,6 +131,26 @@ def write_new(kind: str, name: str, source: Path | None = None, hub: str = "") -
     return KINDS[kind](folder, name)
 
 
+def _require_free(kind: str, name: str) -> None:
+    """Check that nothing has the name, before anything is written.
+
+    Raises:
+        ConfigError: a recipe, loss, measure or collection has it.
+    """
+    recipe = name if kind == "method" else _recipe_of(name) if kind in ("loss", "objective") else ""
+    if recipe and recipe in read_files(CONFIG / "methods"):
+        raise ConfigError(f"new {kind} {name}", f"{recipe} is a recipe already", "take another name")
+    taken = {"loss": LOSSES, "objective": LOSSES, "measure": MEASURES}.get(kind, {})
+    if kind == "collection":
+        taken = read_registry(CONFIG / "collections")
+    if name in taken or kind == "measure" and (name in CUT or name in WHOLE or f"{name}_10" in MEASURES):
+        raise ConfigError(f"new {kind} {name}", f"the bench has a {kind} of that name", "take another name")
+
+
+def _recipe_of(loss: str) -> str:
+    return f"dpr-{loss.lower().replace('_', '-')}"
+
+
 def _method(folder: Path, name: str) -> Written:
     text = RECIPE.format(what="DPR with another learning rate", name=name, stage=METHOD)
     return Written(
@@ -136,7 +159,7 @@ def _method(folder: Path, name: str) -> Written:
 
 
 def _loss(folder: Path, name: str, code: str = LOSS, arguments: str = "{margin: 0.5}", what: str = "a loss") -> Written:
-    recipe = f"dpr-{name.lower().replace('_', '-')}"
+    recipe = _recipe_of(name)
     stage = OBJECTIVE.format(name=name, arguments=arguments)
     files = [_append(folder / "losses.py", name, IMPORTS, code.format(name=name))]
     files.append(
@@ -150,7 +173,7 @@ def _objective(folder: Path, name: str) -> Written:
 
 
 def _measure(folder: Path, name: str) -> Written:
-    file = _append(folder / "measures.py", name, MEASURES, MEASURE.format(name=name))
+    file = _append(folder / "measures.py", name, MEASURE_IMPORTS, MEASURE.format(name=name))
     words = f"--config collections=scifact measures=[ndcg_cut_10,{name}_10]"
     return Written([file], f"{PLAN} results/beir/scifact.tsv {words}")
 

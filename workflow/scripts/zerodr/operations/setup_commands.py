@@ -22,28 +22,26 @@ class Shell(StrEnum):
     fish = "fish"
 
 
-class Kind(StrEnum):
-    """What a user adds."""
-
-    method = "method"
-    loss = "loss"
-    objective = "objective"
-    collection = "collection"
-    measure = "measure"
+KINDS = ("method", "loss", "objective", "collection", "measure")
+KindName = Annotated[
+    str, typer.Argument(help="What to add.", metavar="|".join(KINDS), autocompletion=lambda: list(KINDS))
+]
 
 
 @app.command(rich_help_panel="Extend and set up")
 def new(
-    kind: Annotated[Kind, typer.Argument(help="What to add.")],
+    kind: KindName,
     name: Annotated[str, typer.Argument(help="Its name.")],
     archive: Annotated[Path | None, typer.Option(help="ZIP of a collection, in BEIR's layout.")] = None,
     hub: Annotated[str, typer.Option(help="Data set of the hub, or a task of MTEB, in place of --archive.")] = "",
 ) -> None:
     """Write a recipe, loss, objective, collection or measure of yours into config/my, filled in; it plans at once."""
+    from zerodr.config.files import known
     from zerodr.operations.scaffold import write_new
 
+    known("zerodr new: kind", kind, KINDS)
     require_checkout("zerodr new")
-    written = write_new(kind.value, name, CALLED_IN[0] / archive if archive else None, hub)
+    written = write_new(kind, name, CALLED_IN[0] / archive if archive else None, hub)
     typer.echo("\n".join([*(f"wrote {path}" for path in written.files), f"next: {written.next}"]))
 
 
