@@ -136,6 +136,7 @@ def test_a_row_of_published_numbers_has_no_test_cost_or_command(folder, tmp_path
     plan = Plan(load_bench(folder))
     params = registry.PARAMS["build_leaderboard"](plan, None)
     scores = {"source": "a paper", "file": "scores.tsv", "row": "theirs"}
+    params["table"]["further"] = ["recall_100"]
     params["table"]["methods"].append({"name": "theirs", "label": "Theirs", "family": "", "scores": scores})
     files = {
         name: [Path(p) for p in ([v] if isinstance(v, str) else v)]
@@ -151,3 +152,5 @@ def test_a_row_of_published_numbers_has_no_test_cost_or_command(folder, tmp_path
     assert row["details"]["toy"]["facts"][0] == ["published number", "a paper, theirs"]
     assert context["rows"][1]["cells"][0]["best"]
     assert 'class="published"' in html.fill("leaderboard.html", **context)
+    text = html.fill("leaderboard.html", **context).partition("<h2>R@100</h2>")[2].partition("</table>")[0]
+    assert text.count("<tr><td>") == len(context["rows"]) - 1 and "Theirs" not in text and 'data-value="' in text

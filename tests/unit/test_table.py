@@ -345,6 +345,22 @@ def test_the_stage_writes_all_formats(tmp_path, summaries):
     assert again == {name: path.read_bytes() for name, path in made.items()}
 
 
+def test_further_measures_are_in_all_files_that_hold_numbers(tmp_path, summaries):
+    inputs = {"summaries": [str(path) for path in summaries]}
+    made = run_stage(tmp_path, inputs, ("table", "csv", "markdown"), further=["ndcg_cut_20", "recall_100"])
+    table = pd.read_table(made["table"], index_col="model")
+    assert table.equals(pd.read_csv(made["csv"], index_col="model"))
+    columns = ["alpha", "beta", "part (subset)", "dup", "Avg pair", "Avg all4 (2 of 4)"]
+    assert list(table)[6:] == [f"{measure} {name}" for measure in ("ndcg_cut_20", "recall_100") for name in columns]
+    assert table["recall_100 dup"].tolist() == pytest.approx([0.3, 0.1])
+    text = made["markdown"].read_text()
+    assert "## nDCG@20" in text and "## R@100" in text
+    small = params()["collections"][:2]
+    of_two = [str(path) for path in summaries if path.name.split(".")[1] in ("alpha", "beta")]
+    made = run_stage(tmp_path, {"summaries": of_two}, ("table", "markdown"), collections=small, further=["map"])
+    assert made["markdown"].read_text().count("Avg") == 1 + 1 + 1, "one average a table, and its note"
+
+
 def test_one_row_without_significance(tmp_path, summaries):
     inputs = {"summaries": [str(path) for path in summaries[:5]]}
     made = run_stage(tmp_path, inputs, ("table",), methods=params()["methods"][:1])

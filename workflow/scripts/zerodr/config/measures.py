@@ -26,7 +26,7 @@ class Measure(NamedTuple):
 
 
 MEASURES = {
-    **{f"ndcg_cut_{k}": Measure(f"nDCG@{k}" if k == 10 else f"ndcg_cut_{k}") for k in (1, 3, 5, 10, 20, 100, 1000)},
+    **{f"ndcg_cut_{k}": Measure(f"nDCG@{k}") for k in (1, 3, 5, 10, 20, 100, 1000)},
     "recall_100": Measure("R@100"),
     "recall_1000": Measure("R@1000"),
     "map": Measure("MAP"),

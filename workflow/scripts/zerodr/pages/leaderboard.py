@@ -18,7 +18,7 @@ from zerodr.lineage.tree import render_tree
 from zerodr.pages import html
 from zerodr.pages.costs import Cost, cost_of, jobs_above
 from zerodr.plan import paths
-from zerodr.reporting.grid import Column, Grid, TableMethod, TableSettings, fill, read_summaries
+from zerodr.reporting.grid import Column, Grid, TableMethod, TableSettings, fill, further, read_summaries
 from zerodr.reporting.published import without_empty
 from zerodr.reporting.render import BETTER, WORSE, method_remarks, significance_marks
 
@@ -114,6 +114,7 @@ def leaderboard(files: Files, settings: LeaderboardSettings, graph: Graph, folde
         "cells": {row["name"]: row["details"] for row in rows},
         "figure": html.inline_svg(files["figure"][0]),
         "notes": files["notes"][0].read_text(encoding="utf-8").replace("- ", "", 1).rstrip().split("\n- "),
+        "further": {label_of(name): other for name, other in further(frame, table).items()},
         "tests": tests.to_dict("records"),
         "published": published[published["metric"] == table.metric].to_dict("records"),
         "labels": {method.name: method.label for method in table.methods},

@@ -183,6 +183,14 @@ def fill(frame: pd.DataFrame, settings: TableSettings, metric: str | None = None
     return Grid((*columns, *averages), len(averages), values.reindex([method.name for method in settings.methods]))
 
 
+def further(frame: pd.DataFrame, settings: TableSettings) -> dict[str, Grid]:
+    """Fill the tables of the further measures, of what was evaluated here."""
+    ranked = tuple(method for method in settings.methods if method.scores is None)
+    return {
+        name: fill(frame, settings.model_copy(update={"methods": ranked}), name).printed() for name in settings.further
+    }
+
+
 def _mean(cells: pd.DataFrame, column: Column) -> pd.Series:
     """Average the members of a column; nothing where one is missing."""
     return cells[list(column.members)].mean(axis=1, skipna=False)

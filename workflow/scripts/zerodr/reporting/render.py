@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 import pandas as pd
@@ -43,15 +43,20 @@ Marks = dict[tuple[str, str], str]
 Line = TypeVar("Line")
 
 
-def plain(grid: Grid, separator: str = "\t") -> str:
+def plain(grid: Grid, further: Mapping[str, Grid] | None = None, separator: str = "\t") -> str:
     """Write rows of numbers under `model` and the column headers, as `pandas.read_table(path)` reads them.
 
-    With a comma as separator `pandas.read_csv(path)` does; a header with a comma is quoted.
+    With a comma as separator `pandas.read_csv(path)` does; a header with a comma is quoted. Columns of `further`
+    measures come last: `recall_20 scifact`.
     """
+    headers, values = [column.header for column in grid.columns], [grid.values]
+    for measure, other in (further or {}).items():
+        headers += [f"{measure} {column.header}" for column in other.columns]
+        values.append(other.values.reindex(grid.values.index))
     stream = io.StringIO()
     writer = csv.writer(stream, delimiter=separator, lineterminator="\n")
-    writer.writerow(["model", *(column.header for column in grid.columns)])
-    writer.writerows([str(model), *map(fixed, row)] for model, row in grid.values.iterrows())
+    writer.writerow(["model", *headers])
+    writer.writerows([str(model), *map(fixed, row)] for model, row in pd.concat(values, axis=1).iterrows())
     return stream.getvalue()
 
 

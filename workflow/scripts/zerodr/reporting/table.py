@@ -16,7 +16,7 @@ from zerodr.evaluation.findings import WORDS
 from zerodr.evaluation.numbers import fixed, interval
 from zerodr.evaluation.significance import interval_over_seeds
 from zerodr.reporting import render
-from zerodr.reporting.grid import Grid, TableSettings, check_summaries, fill, read_summaries
+from zerodr.reporting.grid import Grid, TableSettings, check_summaries, fill, further, read_summaries
 from zerodr.reporting.published import (
     REFERENCE,
     compare,
@@ -60,10 +60,10 @@ def build_table(stage: Stage) -> None:
     if settings.seeds:
         notes += over_seeds(pd.read_parquet(stage.path("per_query")), settings, stage.seed)
     sections: list[str] = []
-    for other in settings.further:
-        values = fill(frame, settings, other)
-        lines = zip(settings.methods, values.values.to_numpy(), strict=True)
-        rows = [[method.label, *map(fixed, row)] for method, row in lines if method.scores is None]
+    others = further(frame, settings)
+    labels = {method.name: method.label for method in settings.methods}
+    for other, values in others.items():
+        rows = [[labels[str(name)], *map(fixed, row)] for name, row in values.values.iterrows()]
         header = ["", *(column.printed for column in values.columns)]
         sections.append(f"## {label_of(other)}\n\n{render.markdown_table(header, rows)}")
     if "significance" in stage.spec.inputs:
@@ -78,10 +78,10 @@ def build_table(stage: Stage) -> None:
         stage.output("published").write_text(published_tsv(comparison, settings), encoding="utf-8")
         stage.note(published={str(k): int(v) for k, v in comparison["verdict"].value_counts().items()})
         sections += published_section(comparison, settings)
-    stage.output("table").write_text(render.plain(grid.printed()), encoding="utf-8")
+    stage.output("table").write_text(render.plain(grid.printed(), others), encoding="utf-8")
     markdown = render.markdown(grid.printed(), notes, settings, marks, sections)
     texts = {"markdown": markdown, "notes": "".join(f"- {note}\n" for note in notes)}
-    texts["csv"] = render.plain(grid.printed(), ",")
+    texts["csv"] = render.plain(grid.printed(), others, ",")
     texts["tex"] = render.tex(grid.printed(), notes, settings, marks)
     for name in texts.keys() & stage.spec.outputs.keys():
         stage.output(name).write_text(texts[name], encoding="utf-8")
