@@ -146,6 +146,40 @@ def test_judgements_in_every_form(tmp_path, name, content):
     assert read(tmp_path)[2] == {"test": JUDGEMENTS}
 
 
+@pytest.mark.parametrize("form", ["tsv", "csv", "jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("names", "both"),
+    [
+        (["query-id", "corpus-id", "score", "relevance"], "grade of a judgement: score and relevance"),
+        (["query_id", "document_id", "rel", "label"], "grade of a judgement: rel and label"),
+        (["query_id", "doc_id", "passage_id", "relevance"], "document of a judgement: doc_id and passage_id"),
+        (["qid", "query_id", "doc_id", "rel"], "query of a judgement: qid and query_id"),
+    ],
+)
+def test_judgements_with_two_columns_of_a_role_are_refused(tmp_path, form, names, both):
+    rows = [("q1", "d1", "d2", 1)] if "passage_id" in names else [("q1", "d1", 3, 1)]
+    put(tmp_path, BASE | {f"qrels/test.{form}": text_of(form, names, rows)})
+    with pytest.raises(CollectionError, match=f"has 2 columns for the {both}"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("names", [["query", "qid", "docid", "score"], ["id", "query_id", "corpus-id", "label"]])
+def test_ids_of_judgements_go_before_texts(tmp_path, names):
+    rows = [("what?", query, document, grade) for query, document, grade in JUDGEMENTS]
+    put(tmp_path, BASE | {"qrels/test.tsv": text_of("tsv", names, rows)})
+    assert read(tmp_path)[2] == {"test": JUDGEMENTS}
+
+
+def test_four_cells_are_trec_where_nothing_else_fits(tmp_path):
+    """TREC-COVID's second cells are 0.5 to 5; a grade and a confidence behind a document are none of TREC's."""
+    rounds = [(query, 0.5 + n, document, grade) for n, (query, document, grade) in enumerate(JUDGEMENTS)]
+    put(tmp_path, BASE | {"qrels/test.tsv": text_of("tsv", None, rounds)})
+    assert read(tmp_path)[2] == {"test": JUDGEMENTS}
+    put(tmp_path, {"qrels/test.tsv": text_of("tsv", None, [(q, d, g, 3) for q, d, g in JUDGEMENTS])})
+    with pytest.raises(CollectionError, match="has 4 cells without a header"):
+        read(tmp_path)
+
+
 @pytest.mark.parametrize("judged", ["qrels", "default", "data"])
 def test_data_sets_as_the_hub_keeps_them(tmp_path, judged):
     pieces = {

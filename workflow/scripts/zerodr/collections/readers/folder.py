@@ -32,12 +32,14 @@ ROLES = {
     "document": (*_DOCUMENT, "corpusid", "document", "doc", "id"),
     "grade": ("score", "relevance", "rel", "grade", "label", "judgement", "judgment", "relevant"),
 }
+SECOND = ("query", "topic", "document", "doc", "id")  # columns that may hold texts: ids next to them go first
 OTHERS = ("title", "url", "key", "value", "name", "uuid", "metadata", "index", "number", "iter")
 HEADER = {*chain(*IDS.values(), *TEXTS.values(), *ROLES.values(), OTHERS)}
 WORD = re.compile(r"[^\W\d][^\W\d]*(?:[ _-][^\W\d]+)?")
 SAMPLE = 200  # first rows, by which a table without a header is understood
 EMPTY: tuple[Any, ...] = (None, "", [], {})
 UNNAMED = {2: ("id", "text"), 3: ("id", "title", "text")}
+ITERATIONS = {"0", "Q0", "q0"}  # the second cell of TREC's judgements
 SWAPPED = ("id", "text", "title")  # DPR's order
 WORDS_OF_TEXT = 3
 
@@ -211,9 +213,10 @@ class FolderReader(Reader):
 
     def _named_judgements(self, member: str) -> Iterator[Judgement]:
         names = parquet_names(self.archive, member) if form_of(member) == "parquet" else None
-        columns = None if names is None else list(roles_of(names).values())
+        start = Location(f"{self.archive.name}/{member}", 1)
+        columns = None if names is None else list(roles_of(names, start).values())
         for location, value in read_objects(self.archive, member, columns):
-            roles = roles_of(tuple(value))
+            roles = roles_of(tuple(value), location)
             if missing := [role for role in ROLES if role not in roles]:
                 step = "name its fields query-id, corpus-id and score"
                 raise bad_line(*location, f"lacks the {missing[0]} of a judgement, found {sorted(value)}", step)
@@ -251,35 +254,46 @@ def _check_header(location: Location, names: Sequence[str], fields: Fields) -> N
         raise bad_line(*location, f"names column {twice[0]!r} twice", "remove one of the columns")
 
 
-def roles_of(names: Sequence[str]) -> dict[str, str]:
-    """Find the names of query, document and grade among the columns of judgements."""
-    by_name = {plain(name): name for name in reversed(names)}
-    names_by_role = {role: _first(by_name, known) for role, known in ROLES.items()}
-    return {role: name for role, name in names_by_role.items() if name}
+def roles_of(names: Sequence[str], location: Location) -> dict[str, str]:
+    """Find the names of query, document and grade among the columns of judgements.
+
+    Raises:
+        CollectionError: several columns fit one of them.
+    """
+    roles = dict[str, str]()
+    for role, known in ROLES.items():
+        fitting = [name for name in names if plain(name) in known]
+        fitting = [name for name in fitting if plain(name) not in SECOND] or fitting
+        if len(fitting) > 1:
+            problem = f"has {len(fitting)} columns for the {role} of a judgement: {' and '.join(fitting)}"
+            raise bad_line(*location, problem, f"remove or rename all but one: which holds the {role} is not known")
+        if fitting:
+            roles[role] = fitting[0]
+    return roles
 
 
 def _judgement_rows(rows: Iterator[Row]) -> Iterator[Judgement]:
-    first = next(rows, None)
-    if first is None:
+    first = list(islice(rows, SAMPLE))
+    if not first:
         return
-    location, names = first
-    columns = _columns(location, names)
-    header = [] if any(GRADE_CELL.fullmatch(cell.strip()) for cell in names) else names
-    for location, cells in rows if header else chain([first], rows):
+    columns, names = _columns(first), first[0][1]
+    header = not any(GRADE_CELL.fullmatch(cell.strip()) for cell in names)
+    for location, cells in chain(first[header:], rows):
         if len(cells) != len(names):
             raise bad_line(*location, f"expected {len(names)} cells, found {len(cells)}")
         query, document, grade = (cells[column] for column in columns)
         yield Judgement(query, document, grade_of(grade.strip(), *location), *location)
 
 
-def _columns(location: Location, cells: Sequence[str]) -> tuple[int, int, int]:
-    """Return the numbers of the cells with query, document and grade, by the first line.
+def _columns(rows: Sequence[Row]) -> tuple[int, int, int]:
+    """Return the numbers of the cells with query, document and grade, by the first rows.
 
     Raises:
-        CollectionError: a header lacks one of them, or there are neither 3 nor 4 cells.
+        CollectionError: a header lacks one of them, there are neither 3 nor 4 cells, or 4 may not be TREC's.
     """
+    location, cells = rows[0]
     graded = any(GRADE_CELL.fullmatch(cell.strip()) for cell in cells)
-    roles = {} if graded else roles_of(cells)
+    roles = {} if graded else roles_of(cells, location)
     if roles:
         if missing := [role for role in ROLES if role not in roles]:
             problem = f"looks like a header ({', '.join(cells):.80}), which names no {missing[0]}"
@@ -291,4 +305,10 @@ def _columns(location: Location, cells: Sequence[str]) -> tuple[int, int, int]:
     if not graded:
         problem = f"holds no integer grade and names no columns ({', '.join(cells):.80})"
         raise bad_line(*location, problem, "correct the grade, or name the columns query-id, corpus-id and score")
-    return (0, 1, 2) if len(cells) == 3 else (0, 2, 3)
+    if len(cells) == 3:
+        return 0, 1, 2
+    iterations, documents = ([row[n].strip() for _, row in rows if len(row) == len(cells)] for n in (1, 2))
+    if {*iterations} <= ITERATIONS or not all(map(GRADE_CELL.fullmatch, documents)):
+        return 0, 2, 3
+    problem = f"has 4 cells without a header, the second ({cells[1]!r:.40}) not TREC's 0 or Q0, the third a number"
+    raise bad_line(*location, problem, "name the columns: query-id, corpus-id and score are read")
