@@ -56,6 +56,7 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
     if any(facts_of(job.rule.name).kind == "publish" for job in planned):
         refuse_run(_store_problem())
     _lock_models(plan, planned)
+    _fetch_writers(plan, planned)
     if short := _disk_warning(plan, planned):
         sys.stderr.write(f"{short}\n")
     if executor == "slurm":
