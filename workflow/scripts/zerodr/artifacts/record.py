@@ -95,7 +95,8 @@ class BlameInputs:
         for path in self.inputs:
             if problems := find_damage(Path(path)):
                 step = f"delete {path} and run the target again"
-                raise ArtifactError(path, "; ".join(problems[:3]), step) from error
+                told = "; ".join(problem.removeprefix(f"{path} ") for problem in problems[:3])
+                raise ArtifactError(path, told, step) from error
 
 
 def find_damage(artifact: Path) -> list[str]:

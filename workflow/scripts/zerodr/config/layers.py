@@ -156,7 +156,7 @@ def _without_unread(stage: Any, above: dict[str, Any]) -> Any:
     below, chosen = stage.get("objective") if isinstance(stage, dict) else None, above.get("objective")
     if not isinstance(below, dict) or not isinstance(chosen, dict):
         return stage
-    name = chosen.get("name", below.get("name"))
+    name = str(chosen.get("name"))
     if name == below.get("name") or not is_loss(name):
         return stage
     unread = ObjectiveSettings.model_fields.keys() - options_of(name)

@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -140,9 +140,8 @@ def _require_free(kind: str, name: str) -> None:
     recipe = name if kind == "method" else _recipe_of(name) if kind in ("loss", "objective") else ""
     if recipe and recipe in read_files(CONFIG / "methods"):
         raise ConfigError(f"new {kind} {name}", f"{recipe} is a recipe already", "take another name")
-    taken = {"loss": LOSSES, "objective": LOSSES, "measure": MEASURES}.get(kind, {})
-    if kind == "collection":
-        taken = read_registry(CONFIG / "collections")
+    shipped: dict[str, Mapping[str, object]] = {"loss": LOSSES, "objective": LOSSES, "measure": MEASURES}
+    taken = read_registry(CONFIG / "collections") if kind == "collection" else shipped.get(kind, {})
     if name in taken or kind == "measure" and (name in CUT or name in WHOLE or f"{name}_10" in MEASURES):
         raise ConfigError(f"new {kind} {name}", f"the bench has a {kind} of that name", "take another name")
 
