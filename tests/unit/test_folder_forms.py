@@ -165,8 +165,7 @@ def test_judgements_with_two_columns_of_a_role_are_refused(tmp_path, form, names
 
 @pytest.mark.parametrize("names", [["query", "qid", "docid", "score"], ["id", "query_id", "corpus-id", "label"]])
 def test_ids_of_judgements_go_before_texts(tmp_path, names):
-    rows = [("what?", query, document, grade) for query, document, grade in JUDGEMENTS]
-    put(tmp_path, BASE | {"qrels/test.tsv": text_of("tsv", names, rows)})
+    put(tmp_path, BASE | {"qrels/test.tsv": text_of("tsv", names, [("what?", *row) for row in JUDGEMENTS])})
     assert read(tmp_path)[2] == {"test": JUDGEMENTS}
 
 

@@ -206,6 +206,15 @@ def test_tables_about_queries_are_no_documents(tmp_path):
     assert estimated_documents(tmp_path) == 2
 
 
+@pytest.mark.parametrize("name", ["judgements/dev.tsv", "Qrels/test.csv", "Judgments/2024/a.jsonl"])
+def test_tables_in_a_folder_of_judgements_are_no_documents(tmp_path, name):
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
+    (tmp_path / "a.md").write_text("# Sepsis\n\nGive fluids.\n")
+    assert [row.id for row in read(tmp_path)[0]] == ["a.md#1"]
+    assert Path(name).name in not_read(tmp_path)
+
+
 def test_a_long_text_is_cut_at_headings_and_sentences():
     sentence = "Nine words are in this sentence about the cuts."
     blocks = [Block(1, "Guide"), Block(0, " ".join([sentence] * 10)), Block(2, "Part"), Block(0, sentence)]

@@ -95,8 +95,8 @@ class BlameInputs:
         for path in self.inputs:
             if problems := find_damage(Path(path)):
                 step = f"delete {path} and run the target again"
-                told = "; ".join(problem.removeprefix(f"{path} ") for problem in problems[:3])
-                raise ArtifactError(path, told, step) from error
+                problem = "; ".join(one.removeprefix(f"{path} ") for one in problems[:3])
+                raise ArtifactError(path, problem, step) from error
 
 
 def find_damage(artifact: Path) -> list[str]:

@@ -14,6 +14,7 @@ from zerodr.errors import ConfigError
 TABLES = ("jsonl", "tsv", "csv", "jsonl.gz", "tsv.gz", "csv.gz", "parquet")  # a document for each row
 TEXTS = ("txt", "text", "md", "markdown", "html", "htm", "xhtml", "pdf", "docx")
 ABOUT_QUERIES = re.compile(r"(?i).*(query|queries|topics?\b|qrel|judg|relevance).*")
+JUDGED = re.compile(r"(?i)(qrels?|judge?ments?|relevance)([ _.-].*)?")  # folders whose tables are no documents
 QUERIES = {"query", "queries", "topics", "qrel", "qrels"}  # names of texts that are no documents
 MOST_FILES, FEW = 100_000, 3
 BYTES = {"pdf": 8_000, "docx": 4_000, "html": 3_000, "htm": 3_000, "xhtml": 3_000}  # of a passage, roughly
@@ -68,8 +69,13 @@ def loose_files(folder: Path) -> tuple[list[Path], list[Path]]:
         files += [Path(home, name) for name in names if _counts(name)]
         if len(files) > MOST_FILES:
             raise ConfigError(folder, f"holds more than {MOST_FILES:,} files", "write their texts to a corpus.jsonl")
-    read = [path for path in files if _is_read(path)]
+    judged = {path for path in files if is_table(path.name) and any(map(JUDGED.fullmatch, _parents(path, folder)))}
+    read = [path for path in files if path not in judged and _is_read(path)]
     return sorted(read), sorted({*files} - {*read})
+
+
+def _parents(path: Path, folder: Path) -> tuple[str, ...]:
+    return path.relative_to(folder).parts[:-1]
 
 
 def _counts(name: str) -> bool:
