@@ -84,7 +84,7 @@ def split_targets(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def writes(page: Path) -> bool:
-    """Whether a page tells its reader to write files. What it shows is tried in a clone with these files alone."""
+    """Test whether a page tells its reader to write files. Its commands are tried in a clone with these files alone."""
     return "```yaml" in page.read_text() or bool(commands(*NEW, pages=[page]))
 
 
@@ -171,7 +171,7 @@ def files_of(page: Path) -> tuple[list[tuple[str, str]], list[str]]:
 
 
 def holds(whole: Any, piece: Any) -> bool:
-    """Whether settings have each value of some of them."""
+    """Test whether settings have each value of some of them."""
     if isinstance(piece, dict):
         return isinstance(whole, dict) and all(key in whole and holds(whole[key], piece[key]) for key in piece)
     if isinstance(piece, list):

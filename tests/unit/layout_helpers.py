@@ -264,6 +264,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
         "lacks model.safetensors, found a link to nothing",
     ),
     "quantised": (states("config.json", quantization_config={"quant_method": "gptq"}), "states quantization_config"),
+    "causal": (states("config.json", is_decoder=True), "states is_decoder true"),
     "relative positions": (
         states("config.json", position_embedding_type="relative_key"),
         'states position_embedding_type "relative_key"',

@@ -221,7 +221,7 @@ def test_jobs_come_from_snakemake_with_their_files(tmp_path, monkeypatch, capfd)
 
 
 def test_jobs_are_planned_after_a_stop(tmp_path, monkeypatch, capfd):
-    """What Snakemake marked as incomplete is planned again, as the profiles do."""
+    """A plan makes anew outputs that Snakemake marked as incomplete, as the profiles do."""
     monkeypatch.chdir(tmp_path)
     Path("Snakefile").write_text(JOBS)
     for name in ("a.npy", "b.npy", "r, all.gz"):

@@ -1,4 +1,4 @@
-"""What `plan_once` computes once equals what Snakemake computes for each job."""
+"""Values that `plan_once` computes once equal those that Snakemake computes for each job."""
 
 from types import SimpleNamespace
 

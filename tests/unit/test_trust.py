@@ -1,4 +1,4 @@
-"""What a record says of settings and inputs is what Snakemake is told."""
+"""Snakemake is told the settings and inputs that a record holds."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class TransformSettings(Settings):
     splits: tuple[str, ...]
     """Splits that it has; none: those of its sources."""
     transform: Transform
-    """What is done to the texts of its sources."""
+    """Change of the texts of its sources."""
 
 
 def transform_collection(stage: Stage) -> None:

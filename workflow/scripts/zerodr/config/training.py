@@ -40,7 +40,7 @@ CUSTOM_LOSS = Loss(("arguments", "code"))
 
 
 def is_loss(name: str) -> bool:
-    """Whether there is a loss of that name, of the bench or the user's own."""
+    """Test whether there is a loss of that name, of the bench or the user's own."""
     return name in LOSSES or name in defined(CUSTOM)
 
 

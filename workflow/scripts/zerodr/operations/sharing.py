@@ -138,7 +138,7 @@ def _write_qrels(path: Path, qrels: pd.DataFrame) -> None:
 
 
 def _write_result(folder: Path, one: Evaluated, task: Task) -> None:
-    """Write MTEB's file of a task, in a folder by the digest of the run; `mteb_version` is null: it did not measure."""
+    """Write MTEB's file of a task, for a model without a commit. Its version is null: MTEB did not measure."""
     scores = one.scores | {"main_score": one.scores[MAIN], "hf_subset": "default", "languages": ENGLISH}
     result = {
         "dataset_revision": task.revision,

@@ -15,6 +15,7 @@ PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 TOKENIZERS = (("tokenizer.json",), ("vocab.txt",), ("vocab.json", "merges.txt"))
 UNAPPLIED = (  # keys of config.json that change vectors, and that transformers does not read, or not without more
     ("quantization_config", None, "choose the model in fp32, fp16 or bf16"),
+    ("is_decoder", None, "choose a model that reads in both directions, or set it to false where this one does"),
     ("position_embedding_type", "absolute", "choose a model with absolute positions: this transformers has no others"),
 )
 INDEX = "model.safetensors.index.json"

@@ -58,7 +58,7 @@ def extracted(
     labels: np.ndarray,
     matching: Matching = "raw",
 ) -> np.ndarray:
-    """Whether GELU(query * passage) is nearest to the essential unit, (P,) bool  # table 5, Acc."""
+    """Test whether GELU(query * passage) is nearest to the essential unit, (P,) bool  # table 5, Acc."""
     queries, passages = queries.astype(np.float64), passages.astype(np.float64)
     if matching == "scaled":  # as R2 of such a model: vectors of length sqrt(D)
         lengths = [np.linalg.norm(rows, axis=1, keepdims=True) / rows.shape[1] ** 0.5 for rows in (queries, passages)]
