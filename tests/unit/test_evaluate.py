@@ -15,7 +15,7 @@ import pytest
 from tests.unit.page_helpers import make_evaluated
 
 from zerodr.artifacts.stage import Stage, StageSpec, temporary_output
-from zerodr.artifacts.trec import total_order, write_run
+from zerodr.artifacts.trec import CUT, total_order, write_run
 from zerodr.config.measures import FIRST, MEASURES, Measure, label_of
 from zerodr.config.papers import item_of
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, ProtocolError
@@ -122,10 +122,14 @@ def test_doubts_about_an_imported_file_are_rows_after_the_counts(tmp_path):
     ]
     (tmp_path / "theirs.trec").write_text("\n".join(lines))
     stage.spec.inputs["file"] = str(tmp_path / "theirs.trec")
-    evaluate_run(stage)
-    summary = pd.read_csv(outputs_of(stage)[0], sep="\t").set_index("metric")
-    assert list(summary.index) == [*FIRST, *COUNTS, "n_rank_contradicts"]
+    for documents in (2, 3):
+        pq.write_table(pa.table({"id": ["a", "b", "c"][:documents]}), tmp_path / "toy/corpus.parquet")
+        evaluate_run(stage)
+        summary = pd.read_csv(outputs_of(stage)[0], sep="\t").set_index("metric")
+        cut = [CUT] if documents == 3 else []
+        assert list(summary.index) == [*FIRST, *COUNTS, "n_rank_contradicts", *cut]
     assert summary.loc["n_rank_contradicts", ["value", "queries"]].tolist() == [2, 2]
+    assert summary.loc[CUT, ["value", "queries"]].tolist() == [2, 2]
 
 
 def test_every_number_becomes_a_metric_that_mlflow_accepts(tmp_path):

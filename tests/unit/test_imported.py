@@ -14,7 +14,7 @@ from search_helpers import make_collection
 from typer.testing import CliRunner
 
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.artifacts.trec import count_doubts, read_run
+from zerodr.artifacts.trec import CUT, count_cut, count_doubts, read_run
 from zerodr.config.load import load_bench
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.operations.lookup_commands import app
@@ -79,9 +79,27 @@ def test_what_is_no_run_of_the_collection_is_refused(folder, text, message):
         take(text)
 
 
-def test_a_ranking_that_ends_early_is_told(folder, caplog):
-    take(LINES, depth=5)
-    assert "their.trec.gz ranks at most 4 documents a query: measures beyond that rank are too low" in caplog.text
+def test_a_file_that_was_cut_is_told_with_the_measures(folder, caplog):
+    take(ranked([3, 2], [1, 2]), depth=4)
+    assert "their.trec.gz: rankings end at rank 2 in 2 queries, and what the file leaves out counts" in caplog.text
+    assert "not found by nDCG@3, nDCG@5, nDCG@10, " in caplog.text and "nDCG@1," not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("lengths", "deepest", "cut"),
+    [
+        ([10] * 12, 100, (10, 12)),
+        ([10] * 9 + [3, 4, 0], 100, (10, 9)),
+        ([10] * 18 + [3, 50], 100, (10, 18)),
+        ([10] * 12, 10, None),  # the whole corpus
+        ([3, 8, 17, 40, 41, 60], 100, None),  # what was found
+        ([1, 1, 1, 1, 7, 30], 100, None),
+        ([], 100, None),
+    ],
+)
+def test_rankings_of_one_length_were_cut_and_others_found_no_more(lengths, deepest, cut):
+    run = pd.DataFrame({"query": [number for number, length in enumerate(lengths) for _ in range(length)]})
+    assert count_cut(run, deepest) == ({CUT: cut} if cut else {})
 
 
 def ranked(scores: list[float], ranks: list[Any], queries: int = 2) -> str:
@@ -100,7 +118,7 @@ def ranked(scores: list[float], ranks: list[Any], queries: int = 2) -> str:
         ([0.3, 0.2, 0.1], [0, 1, 2], ""),
         ([0.3, 0.2, 0.2], [1, 2, 2], ""),
         ([0.3, 0.2, 0.1], [1, 1, 1], ""),
-        ([1.0], [7], ""),
+        ([1.0], [7], "rankings end at rank 1 in 2 queries"),
         ([1, 2, 3], [9.5, 8.5, 3.0], "scores are 1, 2, 3, ... in 2 of 2 queries, and ranks are not"),
         ([0.1, 0.2, 0.3], [0, 0, 0], "scores rise from line to line in 2 of 2 queries"),
         ([0.1, 0.2, 0.3], ["-", "-", "-"], "scores rise from line to line in 2 of 2 queries"),

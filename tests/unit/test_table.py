@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from zerodr.artifacts.stage import Stage, StageSpec, temporary_output
+from zerodr.artifacts.trec import CUT
 from zerodr.config.base import validate
 from zerodr.config.measures import FIRST
 from zerodr.errors import ArtifactError, CollectionError, ProtocolError
@@ -192,6 +193,16 @@ def test_doubts_about_imported_runs_are_footnotes(summaries):
         f"{where}: scores contradict the ranks in 12 of 20 queries, and scores decide: distances need a minus",
         f"{where}: all scores are equal in 3 of 20 queries, so that document ids decide their order",
     ]
+
+
+def test_a_run_that_was_cut_above_a_measure_of_the_table_is_a_footnote(summaries):
+    frame, settings = read_summaries(summaries), settings_of()
+    cut = pd.concat([frame, frame.iloc[:1].assign(metric=CUT, value="10", queries=20)])
+    assert not any("what the file leaves out" in note for note in footnotes(cut, fill(cut, settings), settings))
+    settings = settings.model_copy(update={"further": ("recall_100", "recall_5")})
+    where = f"{cut['collection'].iloc[0]} {cut['model'].iloc[0]}"
+    words = "rankings end at rank 10 in 20 queries, and what the file leaves out counts as not found by R@100"
+    assert f"{where}: {words}" in footnotes(cut, fill(cut, settings), settings)
 
 
 def test_findings_of_the_audits_are_notes_with_both_counts(summaries):

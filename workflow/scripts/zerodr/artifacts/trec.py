@@ -44,6 +44,8 @@ DOUBTS = {  # by their name in a summary
     "n_several_tags": "lines of %d of %d queries end in different words, as where a file holds several systems, whose "
     "scores are ordered as if they were of one: give each system a file",
 }
+CUT = "n_ranked_alike"  # its name in a summary
+CUT_WORDS = "rankings end at rank %d in %d queries, and what the file leaves out counts as not found by %s"
 TOP = 10  # documents of a query
 _UNSAFE, _ESCAPED = re.compile(r"[\s\x00\\]"), re.compile(r"\\u([0-9a-f]{4})")
 
@@ -315,6 +317,28 @@ def count_doubts(run: pd.DataFrame) -> dict[str, RunDoubt]:
         "n_several_tags": int((run.groupby("query")["tag"].nunique() > 1).sum()) if "tag" in run else 0,
     }
     return {name: RunDoubt(count, several) for name, count in counts.items() if count}
+
+
+class RunCut(NamedTuple):
+    """The number of documents at which a file's rankings end, and how many of them do."""
+
+    depth: int
+    queries: int
+
+
+def count_cut(run: pd.DataFrame, deepest: int) -> dict[str, RunCut]:
+    """Find the depth at which a run was cut: most queries have that many documents, and at most a tenth has more.
+
+    Rankings that end where nothing more was found have different lengths, and are not cut.
+
+    Args:
+        run: with a column `query`.
+        deepest: documents that a ranking can have.
+    """
+    lengths = run.groupby("query").size()
+    depth = lengths.quantile(0.9, interpolation="lower")  # NaN without a query
+    queries = int(lengths.eq(depth).sum())
+    return {CUT: RunCut(int(depth), queries)} if depth < deepest and 2 * queries > len(lengths) else {}
 
 
 def _rising_lines(run: pd.DataFrame, queries: np.ndarray) -> int:

@@ -92,6 +92,16 @@ def added(chosen: Iterable[str] = ()) -> list[str]:
     return [name for name in dict.fromkeys([*MEASURES, *chosen]) if name not in FIRST]
 
 
+def beyond(names: Iterable[str], depth: int) -> list[str]:
+    """List the measures that look for documents below a rank.
+
+    >>> beyond(["ndcg_cut_10", "recall_20", "map", "hole_pair_100"], 10)
+    ['recall_20', 'map']
+    """
+    cuts = {name: name.rpartition("_")[2] for name in names if not name.startswith("hole")}
+    return [name for name, cut in cuts.items() if not cut.isdigit() or int(cut) > depth]
+
+
 def is_custom(name: str) -> bool:
     """Whether a measure is a function of the user's own file."""
     return measure_of(name).function.startswith(f"{CUSTOM}:")

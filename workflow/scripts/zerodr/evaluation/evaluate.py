@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from zerodr.artifacts.stage import Stage
-from zerodr.artifacts.trec import RunDoubt, count_doubts, read_run
-from zerodr.collections.access import read_qrels, split_queries
+from zerodr.artifacts.trec import count_cut, count_doubts, read_run
+from zerodr.collections.access import corpus_size, read_qrels, split_queries
 from zerodr.collections.samples import SplitSettings
 from zerodr.config.base import validate
 from zerodr.config.measures import FIRST, label_of
@@ -72,7 +72,7 @@ def evaluate_run(stage: Stage) -> None:
         raise CollectionError(settings.name, problem, f"correct the judgements of split {settings.split}")
     by_query = measure(judged, [*FIRST, *settings.measures])[counted]
     counts = count_queries(judged, int(qrels["query"].nunique()))
-    doubts = doubts_of(stage.path("file"), queries) if "file" in stage.spec.inputs else {}
+    doubts = doubts_of(stage.path("file"), queries, folder, settings) if "file" in stage.spec.inputs else {}
     findings = read_findings(folder, settings.split, settings.exclude_self)
     findings |= count_excluded(qrels, settings.exclude_self)
     summary = summarize(by_query, counts, settings, stage.seed, {**doubts, **findings})
@@ -110,10 +110,12 @@ def count_queries(judged: JudgedRun, judged_queries: int) -> dict[str, int]:
     }
 
 
-def doubts_of(file: Path, queries: list[str]) -> dict[str, RunDoubt]:
-    """Count the queries of an imported file whose scores may mean something else than the file's ranks."""
+def doubts_of(file: Path, queries: list[str], folder: Path, settings: SplitSettings) -> dict[str, tuple[int, int]]:
+    """Count the queries of an imported file whose scores may mean something else than its ranks, or that are cut."""
     run = read_run(file, ranks=True)
-    return count_doubts(run[run["query"].isin(queries)])
+    run = run[run["query"].isin(queries)]
+    deepest = min(settings.depth, corpus_size(folder) - settings.exclude_self)
+    return {**count_doubts(run), **count_cut(run, deepest)}
 
 
 def summarize(

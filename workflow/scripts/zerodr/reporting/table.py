@@ -8,9 +8,9 @@ import pandas as pd
 
 from zerodr.artifacts.origins import of_unknown_origin
 from zerodr.artifacts.stage import Stage
-from zerodr.artifacts.trec import DOUBTS
+from zerodr.artifacts.trec import CUT, CUT_WORDS, DOUBTS
 from zerodr.config.base import validate
-from zerodr.config.measures import label_of
+from zerodr.config.measures import beyond, label_of
 from zerodr.errors import ArtifactError
 from zerodr.evaluation.findings import WORDS
 from zerodr.evaluation.numbers import fixed, interval
@@ -132,6 +132,7 @@ def footnotes(frame: pd.DataFrame, grid: Grid, settings: TableSettings) -> list[
         *[f"missing: {row.name} ({row.reason})" for row in settings.missing],
         *_special_queries(frame),
         *_doubts(frame),
+        *_cuts(frame, settings),
         *_findings(frame),
         *[f"{row.name}: {row.remark}" for row in settings.collections if row.remark],
         *_licences(settings),
@@ -240,6 +241,17 @@ def _doubts(frame: pd.DataFrame) -> list[str]:
         f"{row.collection} {row.model}: {DOUBTS[row.metric] % (int(float(row.value)), int(row.queries))}"
         for row in rows.itertuples()
     ]
+
+
+def _cuts(frame: pd.DataFrame, settings: TableSettings) -> list[str]:
+    """Write which imported runs end above the last document that a measure of the table looks at."""
+    notes = []
+    for row in frame[frame["metric"] == CUT].itertuples():
+        depth = int(float(row.value))
+        if deeper := beyond([settings.metric, *settings.further], depth):
+            words = CUT_WORDS % (depth, int(row.queries), ", ".join(map(label_of, deeper)))
+            notes.append(f"{row.collection} {row.model}: {words}")
+    return notes
 
 
 def _licences(settings: TableSettings) -> list[str]:

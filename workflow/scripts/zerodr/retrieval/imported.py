@@ -9,11 +9,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from zerodr.artifacts.stage import Stage
-from zerodr.artifacts.trec import DOUBTS, count_doubts, find_line, read_run, strings, total_order, write_run
+from zerodr.artifacts.trec import (
+    CUT_WORDS,
+    DOUBTS,
+    count_cut,
+    count_doubts,
+    find_line,
+    read_run,
+    strings,
+    total_order,
+    write_run,
+)
 from zerodr.collections.access import corpus_ids, read_queries, split_queries
 from zerodr.collections.audit import near_id
 from zerodr.collections.samples import SplitSettings
 from zerodr.config.base import validate
+from zerodr.config.measures import FIRST, beyond, label_of
 from zerodr.errors import ArtifactError
 
 log = logging.getLogger(__name__)
@@ -40,14 +51,13 @@ def import_run(stage: Stage) -> None:
     whole = read_run(path, ranks=True)
     check_queries(whole, set(read_queries(folder)["id"].to_pylist()), set(queries), path, settings.collection)
     run, dropped = take(whole, queries, settings, path)
-    doubts = count_doubts(whole[whole["query"].isin(queries)])
-    for name, count in doubts.items():
+    wanted = whole[whole["query"].isin(queries)]
+    for name, count in count_doubts(wanted).items():
         log.warning("%s: %s", path, DOUBTS[name] % (count.queries, count.all_queries))
     corpus = corpus_ids(folder)
     check_documents(run, corpus, path, settings.collection)
-    longest = int(run.groupby("query").size().max())
-    if longest < min(settings.depth, len(corpus)):
-        log.warning("%s ranks at most %d documents a query: measures beyond that rank are too low", path, longest)
+    for cut in count_cut(wanted, min(settings.depth, len(corpus) - settings.exclude_self)).values():
+        log.warning("%s: %s", path, CUT_WORDS % (*cut, ", ".join(map(label_of, beyond(FIRST, cut.depth)))))
     write_run(stage.output("run"), run, settings.tag)
     stage.note(source=settings.source, queries=int(run["query"].nunique()), lines=len(run), dropped=dropped)
 
