@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import zipfile
@@ -213,6 +214,54 @@ def test_tables_in_a_folder_of_judgements_are_no_documents(tmp_path, name):
     (tmp_path / "a.md").write_text("# Sepsis\n\nGive fluids.\n")
     assert [row.id for row in read(tmp_path)[0]] == ["a.md#1"]
     assert Path(name).name in not_read(tmp_path)
+
+
+JUDGED = [
+    ("dev.tsv", "query-id\tcorpus-id\tscore\nq 1\td1\t1\nq 2\td2\t0\n"),
+    ("test.csv", "qid,docid,rel\n1,17,2\n2,18,1\n"),
+    ("part/dev.tsv", "1\t0\t7067032\t1\n2\t0\t7067033\t1\n"),
+    ("dev.tsv.gz", "q1\td1\t1\nq2\td2\t1\n"),
+    ("dev.jsonl", '{"query-id": "q1", "corpus-id": "d1", "score": 1}\n'),
+    ("qidpid.tsv", "qid\tpid\n3\t9\n"),
+    ("covid.tsv", "1 4.5 005b2j4b 2\n1 4 00fmeepz 1\n"),
+    ("bm25.tsv", "q1 Q0 d1 1 9.5 bm25\nq1 Q0 d2 2 9.25 bm25\n"),
+    ("noten.tsv", "Frage\tDokument\tNote\nf1\td1\t1\nf2\td3\t0\n"),
+    ("dev.txt", "1 0 7067032 1\n2 0 7067033 1\n"),
+    ("bm25.txt", "q1 Q0 d1 1 9.5 bm25\nq1 Q0 d2 2 9.25 bm25\n"),
+    ("gold.txt", "query-id\tcorpus-id\tscore\nq1\td1\t1\n"),
+]
+DOCUMENTS = [
+    ("a.tsv", "id\ttext\n1\tfluids\n"),
+    ("b.tsv", "1\tSepsis\tGive fluids early.\n2\tShock\tGive 2\n"),
+    ("c.tsv", "1\tfluids\n2\tantibiotics\n"),
+    ("d.csv", "query,document,label\nwas hilft?,Gib früh viel Flüssigkeit.,1\n"),
+    ("e.csv", "query,document,label\n败血症,尽早补液。,1\n"),
+    ("f.csv", "query_id,doc_id,passage,score\n1,d1,Give fluids early.,0.5\n"),
+    ("g.csv", "id,topic,answer,score\n1,sepsis,Give fluids early.,5\n"),
+    ("h.csv", "doc_id,title,score\n1,Sepsis,5\n"),
+    ("i.jsonl", '{"id": "1", "question": "what helps?", "answer": "fluids", "score": 2}\n'),
+    ("j.txt", "Give fluids early.\n"),
+    ("k.txt", "1 0 is a number\n"),
+    ("l.tsv", "d1\tsepsis-care\tfluids\t7\n"),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), JUDGED)
+def test_judgements_and_rankings_among_documents_are_none_and_are_named(tmp_path, name, text):
+    (tmp_path / "part").mkdir()
+    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    with pytest.raises(CollectionError, match="holds no text"):
+        read(tmp_path)
+    (tmp_path / "a.md").write_text("# Sepsis\n\nGive fluids.\n")
+    rows, remarks = read(tmp_path)
+    assert [row.id for row in rows] == ["a.md#1"]
+    assert any(f"not read: {name}: holds judgements or a ranking" in remark for remark in remarks)
+
+
+@pytest.mark.parametrize(("name", "text"), DOCUMENTS)
+def test_tables_and_texts_of_documents_stay_documents(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    assert read(tmp_path)[0] and not any("judgements" in remark for remark in read(tmp_path)[1])
 
 
 def test_a_long_text_is_cut_at_headings_and_sentences():

@@ -1,5 +1,6 @@
 """Read documents from plain files (config/loose_files.py): a passage of a text, or a row of a table."""
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path, PurePosixPath
@@ -8,8 +9,8 @@ from typing import IO, Any
 from zerodr.collections.archives import FolderArchive, Location
 from zerodr.collections.cutting import cut
 from zerodr.collections.readers.base import Document, text_of
-from zerodr.collections.readers.folder import SAMPLE, WORD, FolderReader, fields_of, is_header
-from zerodr.collections.readers.tables import Named, form_of, read_objects, read_rows
+from zerodr.collections.readers.folder import ROLES, SAMPLE, SECOND, WORD, FolderReader, fields_of, is_header
+from zerodr.collections.readers.tables import Named, form_of, plain, read_objects, read_rows
 from zerodr.collections.texts import SAMPLE_BYTES, Unreadable, blocks_of, encoding_of
 from zerodr.config.loose_files import Cut, is_table
 from zerodr.config.quantities import counted, first_names
@@ -17,6 +18,9 @@ from zerodr.errors import CollectionError, nearest
 
 HEADINGS = ("heading", "headline", "subject")  # columns that are titles, where there is no `title`
 ROW = "row of the table"  # stands for a column that a table lacks
+JUDGED = "holds judgements or a ranking, no documents; judgements are read from qrels/, next to queries.*"
+CODE, GRADE = re.compile("[!-~]+"), re.compile(r"[Qq]0|[+-]?\d{1,3}(?:\.\d*)?")  # an id or number; grade, rank, round
+TREC_LINE = re.compile(r"\S+[ \t]+(?:0|Q0|q0)[ \t]+\S+[ \t]+-?\d+(?:[ \t]+\S+[ \t]+\S+)?|\S+\t\S+\t-?\d{1,3}")
 
 
 class LooseArchive(FolderArchive):
@@ -88,9 +92,13 @@ class LooseReader(FolderReader):
         """Cut the text of one file; a file that can't be read is a hole, which `remarks` name."""
         try:
             with self.archive.open(member) as stream:
-                blocks, remark = blocks_of(PurePosixPath(member).suffix.lower(), stream.read())
+                data = stream.read()
+            blocks, remark = blocks_of(PurePosixPath(member).suffix.lower(), data)
         except (Unreadable, OSError) as error:
             self._holes[member] = str(error)
+            return
+        if is_trec(data):
+            self._holes[member] = JUDGED
             return
         if remark:
             self._remarks[f"{member}: {remark}"] = None
@@ -110,6 +118,9 @@ class LooseReader(FolderReader):
             self._holes[member] = "is empty"
             return
         names = list(dict.fromkeys(name for _, value in first for name in value))
+        if not self.columns.names() and are_judgements(names, [value for _, value in first]):
+            self._holes[member] = f"{JUDGED} (columns {', '.join(names)}; --text reads them as documents)"
+            return
         key, text, title = self._chosen(member, names, [value for _, value in first])
         others = [name for name in names if name not in (key, text, title)]
         known = f"{member}: text is column {text!r}, title {title or 'none'!r}, id {key or ROW!r}"
@@ -160,6 +171,37 @@ class LooseReader(FolderReader):
                 problem = f"expected {len(names)} cells, found {len(cells)}"
                 raise CollectionError(":".join(map(str, location)), problem, "put quotation marks around the cell")
             yield location, dict(zip(names, cells, strict=True))
+
+
+def are_judgements(names: Sequence[str], sample: Sequence[dict[str, Any]]) -> bool:
+    """True for the rows of a table of judgements or of a ranking: ids and numbers, under such names or without names.
+
+    >>> are_judgements(["qid", "docid", "rel"], [{"qid": "q1", "docid": "d7", "rel": 1}])
+    True
+    >>> are_judgements(["id", "title", "text"], [{"id": "1", "title": "Sepsis", "text": "Give fluids."}])
+    False
+    """
+    cells = {name: [str(value.get(name, "")).strip() for value in sample] for name in names}
+
+    def mostly(name: str, form: re.Pattern[str]) -> bool:
+        return 2 * sum(form.fullmatch(cell) is not None for cell in cells[name]) > len(sample)
+
+    named = {role: {name for name in names if plain(name) in known} for role, known in ROLES.items()}
+    ids = {name for name in named["query"] | named["document"] if plain(name) not in SECOND}
+    if any(named.values()):
+        known = ids & named["query"] and ids & named["document"] or all(named.values())
+        return bool(known) and all(mostly(name, CODE) for name in names if name not in ids)
+    if len(names) == 1:
+        return mostly(names[0], TREC_LINE)
+    if len(names) not in (3, 4, 6) or not all(mostly(name, CODE) for name in names):
+        return False
+    return mostly(names[min(3, len(names) - 1)], GRADE) and (len(names) == 3 or mostly(names[1], GRADE))
+
+
+def is_trec(text: bytes) -> bool:
+    """True for lines of judgements or of a ranking, in a file that looks like a text; the first may be a header."""
+    lines = [line for line in map(str.strip, text[:SAMPLE_BYTES].decode("latin-1").split("\n")[:SAMPLE]) if line]
+    return bool(lines) and all(TREC_LINE.fullmatch(line) for line in lines[1:] or lines)
 
 
 def _text(value: object, location: Location, field: str) -> str:
