@@ -69,7 +69,7 @@ if workflow.is_main_process:
     trust_records()
     plan_once(workflow)
 PATTERNS = Patterns(PLAN)
-spare_tracebacks(lambda target: nearest_target(target, PLAN))
+spare_tracebacks(lambda target: nearest_target(target, PLAN), lambda model: PLAN.method(model).remark)
 ENVIRONMENT = (
     str(CHECKOUT / "envs" / "zerodr.yaml").replace("{", "{{").replace("}", "}}")
 )  # a pattern for Snakemake

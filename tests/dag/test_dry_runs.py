@@ -13,6 +13,7 @@ from zerodr.plan.targets import TARGETS
 
 GOLDEN = Path(__file__).parent / "golden"
 MINI = ("--profile", "config/profiles/mini", "-n")
+PUBLIC = ("msmarco-hard-negatives.jsonl.gz", "msmarco-scores.parquet")
 ABLATIONS = ("no-memory", "mesh-only", "no-target", "no-learning", "no-distilling", "adist")
 
 
@@ -87,11 +88,30 @@ def test_job_counts(snakemake, name, words):
 
 
 @pytest.mark.parametrize("paper", ["berm", "coco-dr", "ddr", "modir", "moma"])
-def test_all_items_of_a_paper_can_be_planned_with_their_own_collections(snakemake, root, paper):
+def test_all_items_of_a_paper_can_be_planned_with_their_own_collections(snakemake, checkout, root, paper):
     items = load_bench(root, {"scale": "paper"}).papers[paper].items
+    for name in PUBLIC:
+        (checkout / "resources/negatives").mkdir(exist_ok=True)
+        (checkout / "resources/negatives" / name).touch()
     pages = [f"results/{paper}/all.html", *(f"results/{paper}/{item}.html" for item in items)]
     done = snakemake("--profile", "slurm", *pages, "-n", "--quiet", "all")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("recipe", "name"), [("ddr-contrast", PUBLIC[0]), ("ddr-distill", PUBLIC[1])])
+def test_public_negatives_of_ddr_that_are_absent_are_refused_by_a_sentence(snakemake, checkout, recipe, name):
+    path, target = f"resources/negatives/{name}", f"results/exported/{recipe}+public/lotte-science-forum/manifest.json"
+    words = ("--profile", "slurm", target, "-n", "--config", "collections=[lotte]")
+    (checkout / path).unlink(missing_ok=True)
+    done = snakemake(*words)
+    assert done.returncode and "MissingInputException" not in done.stdout + done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("ConfigError: ")]
+    assert line.startswith(f"ConfigError: mine_negatives: reads {path}, which is no file and which no rule makes: ")
+    assert f"{recipe}+public learns from {name}" in line and "https://huggingface.co/datasets/sentence-" in line
+    (checkout / path).parent.mkdir(exist_ok=True)
+    (checkout / path).touch()
+    counts = job_counts_of(snakemake(*words))
+    assert counts["mine_negatives"] == counts["finetune"] == counts["assemble"] == 1 and "score_pairs" not in counts
 
 
 def test_rows_of_the_main_table_by_scale_and_family(root):

@@ -244,3 +244,16 @@ def test_a_run_without_profile_is_advised(capsys):
     assert capsys.readouterr().err == ""
     guard.advise_profile(["mtime", "code"])
     assert "snakemake --profile config/profiles/local" in capsys.readouterr().err
+
+
+def test_an_absent_input_file_is_one_sentence_that_says_where_it_is_from(snakemake_log):
+    said = "MissingInputException in rule mine in file 'x', line 9:\nMissing input files for rule mine:\n"
+    said += "    output: results/a\n    wildcards: model=m+v, scope=s\n    affected files:\n        in/negatives.gz"
+    for remark, tail in (
+        ("reads negatives.gz of example.org", "; m+v reads negatives.gz of example.org"),
+        ("else", ""),
+    ):
+        record = snakemake_log.makeRecord(snakemake_log.name, logging.ERROR, "x", 1, said, (), None)
+        assert guard._Plain(str, lambda model, remark=remark: remark).filter(record)
+        told = "ConfigError: mine: reads in/negatives.gz, which is no file and which no rule makes: put it there"
+        assert record.getMessage() == f"{told}, or name another{tail}"

@@ -22,6 +22,11 @@ QUIET_STAGES = "ZERODR_QUIET_STAGES"  # in the environment of jobs whose run has
 FAILED = "At least one job did not complete successfully."
 STOPPED = "The run was stopped. To resume after the last finished job, repeat the command."
 _NO_RULE = re.compile(r"(?:MissingRuleException:\s*)?No rule to produce (\S+) \(if you use input functions[^)]*\)\.")
+_ABSENT = re.compile(
+    r"(?:MissingInputException in .*\n)?"
+    r"Missing input files for rule (\w+):\n((?s:.*?))affected files:((?:\n +\S+)+)"
+)
+_MODEL = re.compile(r"\bmodel=([^,\s]+)")
 _TRACEBACK = re.compile(r"\nTraceback:(?:\n  File [^\n]*)+")
 
 
@@ -74,31 +79,41 @@ def plainly(text: str) -> str:
 class _Plain(logging.Filter):
     """Change Snakemake's reports of errors as `plainly` does; a run that was stopped on request is no failed one."""
 
-    def __init__(self, suggest: Callable[[str], str]) -> None:
+    def __init__(self, suggest: Callable[[str], str], remark: Callable[[str], str]) -> None:
         super().__init__()
-        self.suggest, self.stopped = suggest, False
+        self.suggest, self.remark, self.stopped = suggest, remark, False
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.msg, str):
             self.stopped |= ON_REQUEST in record.msg
             record.msg = _NO_RULE.sub(lambda match: _unknown_target(match[1], self.suggest), plainly(record.msg))
+            record.msg = _ABSENT.sub(lambda match: _absent_files(match, self.remark), record.msg)
             if self.stopped and FAILED in record.msg:
                 record.msg = STOPPED
         return True
 
 
-def spare_tracebacks(suggest: Callable[[str], str]) -> None:
+def spare_tracebacks(suggest: Callable[[str], str], remark: Callable[[str], str] = lambda model: "") -> None:
     """Let Snakemake report errors of rules' functions, such as an unknown item, as `plainly` does.
 
     Args:
         suggest: next step for a target that no rule makes.
+        remark: of a model, which may name where a file that it reads is from.
     """
 
-    logging.getLogger("snakemake.logging").addFilter(_Plain(suggest))
+    logging.getLogger("snakemake.logging").addFilter(_Plain(suggest, remark))
 
 
 def _unknown_target(target: str, suggest: Callable[[str], str]) -> str:
     return str(ConfigError(target, "is no target", suggest(target)))
+
+
+def _absent_files(match: re.Match[str], remark: Callable[[str], str]) -> str:
+    rule, paths, model = match[1], match[3].split(), _MODEL.search(match[2])
+    about = remark(model[1]) if model else ""
+    step = "put it there, or name another" if len(paths) == 1 else "put them there, or name others"
+    step += f"; {model[1]} {about}" if model and any(Path(path).name in about for path in paths) else ""
+    return str(ConfigError(rule, f"reads {', '.join(paths)}, which is no file and which no rule makes", step))
 
 
 def advise_profile(triggers: Iterable[object]) -> None:

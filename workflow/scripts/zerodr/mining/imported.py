@@ -135,13 +135,14 @@ def read_lists(path: Path) -> dict[str, Ranking]:
         ArtifactError: names the line that is not as expected.
     """
     by_query: dict[str, Ranking] = {}
+    once: dict[str, str] = {}  # 13 systems rank 160 million documents, of which 9 million are different
     with _opened(path) as stream:
         for number, line in enumerate(stream, 1):
             try:
                 value = json.loads(line)
                 query, systems = str(value["qid"]), value["neg"]
                 lists = list(systems.values()) if isinstance(systems, dict) else [systems]
-                documents = list(dict.fromkeys(map(str, _in_turn(lists))))
+                documents = [once.setdefault(text, text) for text in dict.fromkeys(map(str, _in_turn(lists)))]
             except (ValueError, KeyError, TypeError) as error:
                 raise ArtifactError(f"{path}:{number}", f"has no qid and neg ({error!r})", LAYOUT) from None
             if query in by_query:
