@@ -57,22 +57,25 @@ def simulate(
     counted: int | None = None,
     seed: int = 13,
     triples: int = 1,
+    sizes: float = 3.0,
 ) -> Seen:
     """Run an episode of `steps` steps with batches of `queries` rows.
 
     Args:
         triples: consecutive rows of a query.
+        sizes: concentration of the clusters' sizes; infinity: equal ones.
         counted: steps of the real episode, of which the last `steps` are run; those before had their similarities.
     """
     draw = np.random.default_rng(seed)
-    sizes, losses = draw.dirichlet(np.full(CLUSTERS, 3.0)), draw.lognormal(-1.5, 0.5, CLUSTERS)
+    shares = draw.dirichlet(np.full(CLUSTERS, sizes)) if np.isfinite(sizes) else np.full(CLUSTERS, 1 / CLUSTERS)
+    losses = draw.lognormal(-1.5, 0.5, CLUSTERS)
     shared, own = draw.normal(size=WIDTH), draw.normal(size=(CLUSTERS, WIDTH))
     of_cluster = (SHARED * shared + OWN * own) / WIDTH**0.5
     state = cluster_weights.ClusterState.start(settings.mode, CLUSTERS * settings.devices)
     total, spreads, present = counted or steps, [], []
     first = total - steps
     for step in range(first, total):
-        clusters = torch.from_numpy(np.repeat(draw.choice(CLUSTERS, queries, p=sizes), triples)[:queries])
+        clusters = torch.from_numpy(np.repeat(draw.choice(CLUSTERS, queries, p=shares), triples)[:queries])
         device = torch.arange(queries) * settings.devices // queries
         gradients = of_cluster[clusters] + NOISE / WIDTH**0.5 * draw.normal(size=(queries, WIDTH))
         of_query = torch.from_numpy(losses[clusters] * draw.lognormal(0, 0.7, queries))

@@ -69,6 +69,11 @@ def test_official_has_the_released_devices(plan, simulation):
     assert seen.present == pytest.approx(10, abs=0.2) and seen.spread == pytest.approx(10.5, abs=0.2)
     whole = simulation.simulate(groups.model_copy(update={"devices": 1}), 60, rows)
     assert whole.present == pytest.approx(50, abs=0.5) and whole.spread == pytest.approx(1.3, abs=0.05)
+    equal = [
+        simulation.simulate(groups.model_copy(update={"devices": count}), 200, rows, triples=per_query, sizes=torch.inf)
+        for count, per_query in ((1, 1), (8, 6))
+    ]
+    assert [one.spread for one in equal] == pytest.approx([1.01, 9.5], rel=0.02), "gradients alone; and absent clusters"
 
 
 def test_idro_as_published_takes_adamw_in_all_episodes(plan):
