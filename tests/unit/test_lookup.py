@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from lookup_helpers import DENSE, DOCUMENTS, FUSED, LEXICAL, QUERIES, make_bench
+from lookup_helpers import DENSE, DOCUMENTS, FUSED, LEXICAL, QUERIES, ROOT, make_bench
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from zerodr.artifacts.trec import read_run
 from zerodr.collections.access import CORPUS_SCHEMA
+from zerodr.config.load import load_bench
 from zerodr.errors import ArtifactError, ConfigError, ModelError
 from zerodr.lineage.graph import Graph
 from zerodr.lookup.desk import Desk, Highlighter
@@ -65,10 +67,23 @@ def test_a_fusion_says_which_method_lacks_its_embeddings(desk, tmp_path):
     vectors = Path(f"results/embeddings/{DENSE}/shared/notes/standard/corpus-00000-of-00001.npy")
     vectors.rename(tmp_path / "vectors.npy")
     try:
-        with pytest.raises(ArtifactError, match=f" on notes: joins {DENSE}, which can't answer queries"):
+        with pytest.raises(ArtifactError) as error:
             Sources(Graph()).find(f"{FUSED}/notes")
+        assert error.value.what == (
+            f"joins {LEXICAL} and {DENSE}, and {DENSE} can't answer queries: missing is {vectors}"
+        )
+        assert error.value.next_step.endswith(f"--profile config/profiles/mini {vectors} --config byo=notes")
     finally:
         (tmp_path / "vectors.npy").rename(vectors)
+
+
+def test_a_fusion_that_nobody_ran_says_which_ranking_is_missing(desk, monkeypatch):
+    monkeypatch.setattr("zerodr.lookup.lacking.configured_methods", lambda: load_bench(ROOT, {}).methods)
+    names = f"joins {LEXICAL} and zero, and zero can't answer queries: missing is results/runs/zero/notes/standard"
+    with pytest.raises(ArtifactError, match=re.escape(f"hybrid+zero on notes: {names}")):
+        Sources(Graph()).find("hybrid+zero/notes")
+    with pytest.raises(ArtifactError, match="nope on notes: can't answer queries"):
+        Sources(Graph()).find("nope/notes")
 
 
 def test_what_answers_nothing_is_refused(desk):

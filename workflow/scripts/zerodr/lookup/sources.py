@@ -14,6 +14,8 @@ from zerodr.encoders.folder import retriever as folders
 from zerodr.encoders.folder.attention import WEIGHTS
 from zerodr.errors import ArtifactError, nearest
 from zerodr.lineage.graph import Graph
+from zerodr.lookup.lacking import what_lacks
+from zerodr.plan import paths
 from zerodr.plan.rules import Kind, facts_of
 
 LEXICAL, DENSE, FUSION = folders.LEXICAL, folders.DENSE, folders.FUSION
@@ -144,8 +146,8 @@ class Sources:
             ArtifactError: there is none, or there are several.
         """
         method, _, collection = text.rpartition("/")
-        collections = self.collections()
-        if collection in collections and method and "/" not in method:
+        collections = {collection: paths.collection(collection)} | self.collections()
+        if method and "/" not in method and self.graph.record(collections[collection]) is not None:
             return self.named(method, collections[collection])
         artifact = self.graph.find(text)
         record = self.graph.require(artifact)
@@ -185,20 +187,9 @@ class Sources:
         if name == "bm25":
             return Source("bm25", collection, LEXICAL, (), {"language": "en"})
         where, names = f"{name} on {_name(collection)}", [source.name for source in matching]
-        if halves := self._silent_halves(name, collection):
-            what = f"joins {' and '.join(halves)}, which can't answer queries: index or embeddings are missing"
-            raise ArtifactError(where, what, f"name another: {', '.join(names)}" if names else "index them first")
+        if lacking := what_lacks(self.graph, name, collection, {source.run for source in self.all()}):
+            raise ArtifactError(where, *lacking)
         raise ArtifactError(where, "can't answer queries", nearest(name, names) if names else "index it first")
-
-    def _silent_halves(self, name: str, collection: str) -> list[str]:
-        """List the methods that a fusion joins and that can't answer queries; none for other methods."""
-        answering = {source.run for source in self.all()}
-        records = [self.graph.require(artifact) for artifact in self.graph.artifacts()]
-        fused = [record for record in records if _ranks(record, "fuse") and record["wildcards"]["model"] == name]
-        inputs = [_inputs(record) for record in fused]
-        runs = [run for one in inputs if one["collection"][0] == collection for run in one["runs"]]
-        silent = [record for run in runs if run not in answering and (record := self.graph.record(run))]
-        return [record["wildcards"]["model"] for record in silent]
 
     def on(self, collection: str) -> list[Source]:
         """List the sources of a collection, BM25 first."""
