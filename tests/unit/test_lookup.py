@@ -82,6 +82,10 @@ def test_a_fusion_that_nobody_ran_says_which_ranking_is_missing(desk, monkeypatc
     names = f"joins {LEXICAL} and zero, and zero can't answer queries: missing is results/runs/zero/notes/standard"
     with pytest.raises(ArtifactError, match=re.escape(f"hybrid+zero on notes: {names}")):
         Sources(Graph()).find("hybrid+zero/notes")
+    with pytest.raises(
+        ArtifactError, match=r"zero on notes: zero can't .* results/runs/zero/notes/standard.trec.gz --c"
+    ):
+        Sources(Graph()).find("zero/notes")
     with pytest.raises(ArtifactError, match="nope on notes: can't answer queries"):
         Sources(Graph()).find("nope/notes")
 

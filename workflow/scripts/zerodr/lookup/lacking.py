@@ -1,4 +1,4 @@
-"""Name what a fusion lacks to answer queries, and the command that makes it."""
+"""Name what a method or the half of a fusion lacks to answer queries, and the command that makes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROTOCOL = "standard"
 
 
 def what_lacks(graph: Graph, name: str, collection: str, answering: Collection[str]) -> tuple[str, str] | None:
-    """Return the problem and the next step of a fusion, half of which can't answer queries; None for other methods.
+    """Return the problem and the next step of a method that can't answer queries; None where nothing is known of it.
 
     Args:
         graph: the checkout's lineage.
@@ -26,23 +26,36 @@ def what_lacks(graph: Graph, name: str, collection: str, answering: Collection[s
         answering: rankings whose methods answer queries.
     """
     methods, runs = configured_methods(), _runs(graph, collection)
-    method, halves = methods.get(name), list[str]()
-    if fused := runs.get(name):
-        halves = fused["spec"]["params"].get("runs", [])
-    elif isinstance(method, FusionMethod):
-        halves = list(method.settings.runs)
-    silent = [half for half in halves if half not in runs or runs[half]["outputs"]["run"] not in answering]
-    if not silent:
+    if name not in methods and name not in runs:
         return None
-    joined, named = f"joins {' and '.join(halves)}", " and ".join(silent)
-    elsewhere = [half for half in silent if _is_imported(half, runs, methods)]
-    if elsewhere:
-        return f"{joined}, and {elsewhere[0]} is an imported run, whose method is not here", "name one of the methods"
-    needed = [path for half in silent for path in _absent(graph, half, runs, collection)]
-    verb = "is" if len(needed) == 1 else "are"
-    problem = f"{joined}, and {named} can't answer queries: missing {verb} {', '.join(needed)}"
-    words = ["snakemake", "--profile", "config/profiles/mini", *needed, *_own_folder(graph, collection)]
-    return problem, f"make what is missing: {shlex.join(words)}"
+    halves = _halves(methods.get(name), runs.get(name))
+    words = [f"joins {' and '.join(halves)}"] if halves else []
+    if elsewhere := [one for one in (name, *halves) if _is_imported(one, runs, methods)]:
+        what = f"{elsewhere[0]} is an imported run, whose method is not here"
+        return ", and ".join([*words, what]), "name another method"
+    silent = [one for one in halves or [name] if one not in runs or runs[one]["outputs"]["run"] not in answering]
+    absent = [path for one in silent for path in _absent(graph, one, runs, collection)]
+    if absent:
+        words.append(f"{' and '.join(silent)} can't answer queries: missing {_is(absent)} {', '.join(absent)}")
+    needed = absent
+    if name not in runs or not Path(runs[name]["outputs"]["run"]).exists():
+        needed = [paths.run(name, Path(collection).parent.name, PROTOCOL)]
+        words += [] if absent else [f"has not ranked it: missing is {needed[0]}"]
+    if not needed:
+        return None
+    command = ["snakemake", "--profile", "config/profiles/mini", *needed, *_own_folder(graph, collection)]
+    return ", and ".join(words), f"make what is missing: {shlex.join(command)}"
+
+
+def _halves(method: Method | None, run: dict[str, Any] | None) -> list[str]:
+    """Name the two methods that a fusion joins, by its record, else by the configuration; none of other methods."""
+    if run is not None:
+        return run["spec"]["params"].get("runs", [])
+    return list(method.settings.runs) if isinstance(method, FusionMethod) else []
+
+
+def _is(names: list[str]) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 def configured_methods() -> Mapping[str, Method]:
@@ -63,14 +76,14 @@ def _is_imported(half: str, runs: dict[str, dict[str, Any]], methods: Mapping[st
     return isinstance(methods.get(half), RunMethod)
 
 
-def _absent(graph: Graph, half: str, runs: dict[str, dict[str, Any]], collection: str) -> list[str]:
-    """List the files that a method needs and that are not here: of its index or embeddings, else its ranking."""
-    record = runs.get(half)
-    searches = [graph.record(hits) for hits in _paths(record, "hits")] if record else []
+def _absent(graph: Graph, name: str, runs: dict[str, dict[str, Any]], collection: str) -> list[str]:
+    """List the files of a method that are not here: of its index or embeddings, and its ranking."""
+    if (record := runs.get(name)) is None:
+        return [paths.run(name, Path(collection).parent.name, PROTOCOL)]
+    searches = [graph.record(hits) for hits in _paths(record, "hits")]
     needed = [path for search in searches if search for path in _paths(search, "corpus")]
-    needed += _paths(record, "index") if record else []
-    lost = [path for path in needed if not Path(path).exists()]
-    return lost or [record["outputs"]["run"] if record else paths.run(half, Path(collection).parent.name, PROTOCOL)]
+    needed += [*_paths(record, "index"), record["outputs"]["run"]]
+    return [path for path in needed if not Path(path).exists()]
 
 
 def _own_folder(graph: Graph, collection: str) -> list[str]:
