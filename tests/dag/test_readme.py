@@ -115,7 +115,7 @@ def follow(pages: tuple[Path, ...], target: Path) -> Path:
     (folder / "path/to/folder").mkdir(parents=True)
     notes = folder / "path/to/notes"
     (notes / "qrels").mkdir(parents=True)
-    (notes / "corpus.jsonl").write_text('{"_id": "1", "text": "a note"}\n')
+    (notes / "corpus.jsonl").write_text('{"_id": "1", "title": "", "text": "a note"}\n')
     (folder / "path/to/scifact.trec").write_text("q Q0 1 1 1.0 t\n")
     (folder / "groups.tsv").write_text("query\tgroup\nq\tlaw\n")
     (folder / "scores.parquet").touch()  # of negatives: a plan looks at its name
@@ -125,8 +125,17 @@ def follow(pages: tuple[Path, ...], target: Path) -> Path:
     with zipfile.ZipFile(folder / "path/to/notes.zip", "w") as archive:
         for path in sorted(path for path in notes.rglob("*") if path.is_file()):
             archive.write(path, path.relative_to(notes))
+    cached = folder / "ir_datasets/beir/scifact/source.zip"
+    cached.parent.mkdir(parents=True)
+    with zipfile.ZipFile(cached, "w") as archive:
+        for path in sorted(path for path in notes.rglob("*") if path.is_file()):
+            archive.write(path, "scifact" / path.relative_to(notes))
     environment = {name: value for name, value in os.environ.items() if name != "ZERODR_MY" and "OFFLINE" not in name}
-    environment |= {"HF_HOME": str(folder / "hub"), "NO_PROXY": "127.0.0.1"}
+    environment |= {
+        "HF_HOME": str(folder / "hub"),
+        "IR_DATASETS_HOME": str(folder / "ir_datasets"),
+        "NO_PROXY": "127.0.0.1",
+    }
     with Hub(data_sets(notes)) as hub:
         for words in commands(*NEW, pages=list(pages)):
             done = subprocess.run(

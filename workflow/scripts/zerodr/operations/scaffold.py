@@ -16,9 +16,9 @@ from zerodr.config.measures import CUT, MEASURES, WHOLE
 from zerodr.config.recipes import read_files
 from zerodr.config.registry import NAME, read_registry
 from zerodr.config.training import LOSSES
-from zerodr.errors import CollectionError, ConfigError
+from zerodr.errors import CollectionError, ConfigError, ZerodrError
 
-CONFIG = Path("config")
+CONFIG, MIRROR = Path("config"), Path("resources/mirror")
 PLAN = "snakemake --profile config/profiles/mini -n"
 RECIPE = """# {what}. All values that are not here are dpr's: zerodr recipe {name} --diff dpr
 like: dpr
@@ -97,7 +97,7 @@ class Written(NamedTuple):
     next: str
 
 
-def write_new(kind: str, name: str, source: Path | None = None, hub: str = "") -> Written:
+def write_new(kind: str, name: str, source: Path | None = None, hub: str = "", ir_datasets: str = "") -> Written:
     """Write a scaffold.
 
     Args:
@@ -105,6 +105,7 @@ def write_new(kind: str, name: str, source: Path | None = None, hub: str = "") -
         name: of what is added.
         source: the archive of a collection.
         hub: in its place, a data set of the hub or a task of MTEB.
+        ir_datasets: in their place, a name of ir_datasets.
 
     Raises:
         ConfigError: the name is taken or can't be one, or a collection has no archive.
@@ -115,8 +116,8 @@ def write_new(kind: str, name: str, source: Path | None = None, hub: str = "") -
     if not re.fullmatch(pattern, name):
         what = "small letters, digits, . _ -" if pattern == NAME else "a name of Python: letters, digits, _"
         raise ConfigError(f"new {kind} {name}", f"can't be its name, expected {what}", "take another name")
-    if (source is not None) + bool(hub) != (kind == "collection"):
-        step = "zerodr new collection NAME --archive FILE.zip, or --hub DATASET, not both"
+    if (source is not None) + bool(hub) + bool(ir_datasets) != (kind == "collection"):
+        step = "zerodr new collection NAME with one of --archive FILE.zip, --hub DATASET, --ir-datasets ID"
         raise ConfigError(f"new {kind} {name}", "only a collection, and every collection, has a source", step)
     _require_free(kind, name)
     folder = custom_folder(CONFIG) or CONFIG / "my"
@@ -128,6 +129,8 @@ def write_new(kind: str, name: str, source: Path | None = None, hub: str = "") -
 
         text, judged = describe(name, hub)
         return _next(name, [_new(folder / f"{name}.yaml", text)], judged)
+    if ir_datasets:
+        return _from_ir_datasets(folder, name, ir_datasets)
     return KINDS[kind](folder, name)
 
 
@@ -210,16 +213,32 @@ def _append(path: Path, name: str, head: str, code: str) -> Path:
     return path
 
 
-def _collection(folder: Path, name: str, source: Path) -> Written:
+def _from_ir_datasets(folder: Path, name: str, asked: str) -> Written:
+    from zerodr.operations.irds_collections import pack_dataset
+
+    MIRROR.mkdir(parents=True, exist_ok=True)
+    source = MIRROR / f"{name}.zip"
+    if source.exists():
+        raise ConfigError(source, "exists already", "remove it, or take another name")
+    origin = pack_dataset(asked, source)
+    try:
+        written = _collection(folder, name, source, f" # {origin}")
+    except ZerodrError:
+        source.unlink()
+        raise
+    return written._replace(files=[*written.files, source])
+
+
+def _collection(folder: Path, name: str, source: Path, origin: str = "") -> Written:
     """Count an archive in BEIR's layout, put it into the mirror folder, and write its block."""
     counts = count_archive(source)
     evaluated = "test" if "test" in counts.splits else next(iter(counts.splits), "")
-    mirror, archive = Path("resources/mirror"), f"{name}.zip"
+    archive = f"{name}.zip"
     text = f"""collections:
   {name}:
     label: {name}
     kind: complete # or subset, pool: never compared with published numbers
-    archive: {archive}
+    archive: {archive}{origin}
     checksums: ["sha256:{hashlib.sha256(source.read_bytes()).hexdigest()}"]
     documents: {counts.documents}
     queries: {counts.queries}
@@ -229,9 +248,9 @@ def _collection(folder: Path, name: str, source: Path) -> Written:
     licence: "" # of the data; a footnote of tables
 """
     files = [_new(folder / f"{name}.yaml", text)]
-    mirror.mkdir(parents=True, exist_ok=True)
-    if not (mirror / archive).exists():
-        files.append(Path(shutil.copy(source, mirror / archive)))
+    MIRROR.mkdir(parents=True, exist_ok=True)
+    if not (MIRROR / archive).exists():
+        files.append(Path(shutil.copy(source, MIRROR / archive)))
     return _next(name, files, bool(evaluated))
 
 

@@ -34,6 +34,7 @@ def new(
     name: Annotated[str, typer.Argument(help="Its name.")],
     archive: Annotated[Path | None, typer.Option(help="ZIP of a collection, in BEIR's layout.")] = None,
     hub: Annotated[str, typer.Option(help="Data set of the hub, or a task of MTEB, in place of --archive.")] = "",
+    ir_datasets: Annotated[str, typer.Option(help="Name of ir_datasets, in place of --archive.")] = "",
 ) -> None:
     """Write a recipe, loss, objective, collection or measure of yours into config/my, filled in; it plans at once."""
     from zerodr.config.files import known
@@ -41,7 +42,7 @@ def new(
 
     known("zerodr new: kind", kind, KINDS)
     require_checkout("zerodr new")
-    written = write_new(kind, name, CALLED_IN[0] / archive if archive else None, hub)
+    written = write_new(kind, name, CALLED_IN[0] / archive if archive else None, hub, ir_datasets)
     typer.echo("\n".join([*(f"wrote {path}" for path in written.files), f"next: {written.next}"]))
 
 
