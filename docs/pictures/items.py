@@ -49,7 +49,7 @@ used instead. The page with all items has those marked "at `paper`" at that scal
 MIDDLE = """
 Tolerances are a choice, by kind of row: `zerodr.reporting.cells`. Below, values and verdicts are those of scale
 `paper` before any job has run: settings are judged, values of rankings wait as `to run`. *Why not* says what an item
-lacks, or has in another way: a note under its table says the same ("not as in the paper").
+lacks, or has in another way: notes under its table and in `published.html` say the same ("not as in the paper").
 """
 COUNTS = """
 ## Every item that was counted

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
 
+from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.config.load import load_bench
 from zerodr.plan import Plan
 from zerodr.plan.modes import ABSENT, value_at, written_settings
@@ -55,6 +58,20 @@ def test_each_reason_is_a_note_under_a_table(rows, plan):
             assert f"not as in the paper: {row.why_not}" in notes[row.paper][item], (row.what, item)
     under = {paper: "\n".join(note for page in pages.values() for note in page) for paper, pages in notes.items()}
     assert [row.what for row in rows if row.why_not not in under[row.paper]] == []
+
+
+def test_the_page_of_published_values_has_the_reasons_of_its_items(plan, root, tmp_path, monkeypatch):
+    """DDR's, as a stage writes it: under each table that it shows, what build_item puts under that one."""
+    params = json.loads(plan.settings("build_published")(SimpleNamespace(paper="ddr")))["settings"]
+    reference = str(root / plan.bench.papers["ddr"].reference)
+    monkeypatch.chdir(tmp_path)
+    outputs = {"table": "published.tsv", "html": "published.html"}
+    run_spec(StageSpec("build_published", 1, {}, {"reference": reference}, outputs, params, 13))
+    for part in Path("published.html").read_text().split("<h2")[1:]:
+        item = re.search(r">([\w-]+): ", part)[1]
+        reasons = [note for note in remarks(plan, "ddr", item) if "not as in the paper" in note]
+        assert [note for note in reasons if html.escape(note, quote=False) not in part] == [], item
+    assert "not as in the paper: ADORE and RocketQA" in Path("published.html").read_text()
 
 
 def remarks(plan, paper, item):

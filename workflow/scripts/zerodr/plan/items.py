@@ -22,7 +22,7 @@ from zerodr.config.stages import PretrainStage
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.lines import Link
-from zerodr.plan.modes import modes_of_item, written_settings
+from zerodr.plan.modes import NOTE, modes_of_item, written_settings
 from zerodr.plan.plan import Plan
 from zerodr.plan.published import find_item, item_collections, items_of, named_collections, published_cells
 from zerodr.plan.registry import READS_TARGET, Files, Params, inputs, params
@@ -295,7 +295,10 @@ def _published_params(plan: Plan, wc: Any) -> Params:
         cells = published_cells(plan, wc.paper, name, columns)
         if cells is not None and item.cells is None:
             values = read_item(plan, item, columns).values if isinstance(item, SettingsItem) else []
-            items.append({"name": name, "title": item.title, "published": cells, "values": values})
+            named = [method for key in NAMING for method in _leaves(getattr(item, key, None))]
+            remarks = [*modes_of_item(plan, wc.paper, name), *(r for r in join_remarks(plan, named) if NOTE in r)]
+            shown = {"name": name, "title": item.title, "published": cells, "values": values}
+            items.append(shown | ({"remarks": remarks} if remarks else {}))
     return {"label": paper.label, "name": wc.paper, "items": items, "protocol": plan.config.protocol}
 
 

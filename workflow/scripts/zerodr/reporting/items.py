@@ -127,6 +127,8 @@ class PrintedItem(Settings):
     """Values that it shows."""
     values: tuple[dict[str, Any], ...] = ()
     """Facts of the configuration that it shows."""
+    remarks: tuple[str, ...] = ()
+    """Reasons that it, or a row, is not as published."""
 
 
 class PublishedParams(Settings):
@@ -156,6 +158,7 @@ def build_published(stage: Stage) -> None:
         if len(compared):  # an item whose rows the paper's table lacks has none
             tables.append(compared.assign(item=item.name))
             body.append(f"## {item.name}: {item.title}\n\n{cells_section(compared, item.published.labels)}")
+            body[-1] += "".join(f"- {remark}\n" for remark in item.remarks)
     for table, rows in left.groupby("item", sort=False):
         nothing = CellParams(table=str(table), whole=True, protocol=settings.protocol, as_published=False)
         compared = compare_cells(rows, {}, nothing, settings.protocol, settings.label)
