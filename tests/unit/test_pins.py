@@ -85,6 +85,7 @@ def ask(hub, project, function, *values):
     library = {"PYTHONPATH": str(Path(__file__).parents[2] / "workflow/scripts")}
     words = [sys.executable, "-c", CALL, function, json.dumps(values), str(project)]
     done = subprocess.run(words, capture_output=True, text=True, check=True, env=kept | home | library)
+    assert "Error while downloading" not in done.stderr
     text = done.stdout.strip()
     return json.loads(text) if text.startswith("[") else text
 
@@ -219,6 +220,15 @@ def test_a_hub_that_goes_down_before_the_download_leaves_the_lock(hub, project):
     assert "organisation/name: is no folder, is not in the hub cache, and the hub can't be reached" in told
     assert "\n" not in told and read_lock(project / LOCK)["organisation/name"][0] == commit
     hub.down = False
+    assert ask(hub, project, "fetch_model", "organisation/name", commit, False)[1] == commit
+
+
+def test_a_hub_that_goes_down_in_the_middle_of_a_file_is_one_sentence_and_the_next_run_ends_it(hub, project):
+    commit = hub.repositories["organisation/name"].commits[-1]
+    hub.cut = True
+    told = ask(hub, project, "fetch_model", "organisation/name", commit, False)
+    assert told.startswith("ModelError: organisation/name: ") and told.count("\n") == 0, told
+    hub.cut = hub.down = False
     assert ask(hub, project, "fetch_model", "organisation/name", commit, False)[1] == commit
 
 

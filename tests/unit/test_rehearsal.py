@@ -250,6 +250,18 @@ def test_a_rehearsal_ends_within_its_time_as_by_ctrl_c(tmp_path, monkeypatch, ha
     assert (tmp_path / "rehearsal/stopped").read_text().strip() == str(tmp_path / "rehearsal")
 
 
+def test_a_snakemake_that_was_killed_is_told(tmp_path, monkeypatch, capsys):
+    write_config(tmp_path)
+    (tmp_path / "resources").mkdir()
+    script = tmp_path / "python"
+    script.write_text("#!/bin/bash\nkill -KILL $$\n")
+    script.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(script))
+    assert rehearse(["all"], plan_of(tmp_path), substitutes=False, within_s=None) == 137
+    assert capsys.readouterr().err.startswith("snakemake was ended by SIGKILL: the same command resumes")
+
+
 @pytest.mark.parametrize("text", ["{", '[{"rule": "x"}]', "3"])
 def test_a_damaged_measurement_is_told(tmp_path, text):
     (tmp_path / "measured.json").write_text(text)

@@ -80,10 +80,14 @@ def rehearse(words: Sequence[str], plan: Plan, substitutes: bool, within_s: floa
             command, cwd=folder, env=os.environ | environment, preexec_fn=_prepare, start_new_session=True
         )
         try:
-            return process.wait(within_s)
+            status = process.wait(within_s)
         except (KeyboardInterrupt, subprocess.TimeoutExpired):
             os.killpg(process.pid, signal.SIGINT)
-            return process.wait()
+            status = process.wait()
+    if status < 0:
+        name = signal.Signals(-status).name
+        sys.stderr.write(f"snakemake was ended by {name}: the same command resumes, after jobs that Slurm still has\n")
+    return status if status >= 0 else 128 - status  # as shells report a signal
 
 
 def _prepare() -> None:

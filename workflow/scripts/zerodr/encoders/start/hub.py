@@ -12,6 +12,7 @@ from zerodr.encoders.folder.foreign import ModelFolder, check_adapter, check_kin
 from zerodr.errors import ModelError
 
 logging.getLogger("httpx2").setLevel(logging.WARNING)  # huggingface_hub's client writes a line a request
+logging.getLogger("huggingface_hub.file_download").setLevel(logging.ERROR)  # and two lines a file and attempt
 PATIENCE_S = 20.0
 EXCEPT = ["onnx/*", "openvino/*"]
 PICKLED = (".bin", ".pt", ".pth", ".ckpt")

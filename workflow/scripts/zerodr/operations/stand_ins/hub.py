@@ -104,7 +104,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("ETag", f'"{etag}"')
             self.send_header("X-Repo-Commit", commit)
         self.end_headers()
-        if whole:
+        if whole and etag and self.hub.cut:
+            self.wfile.write(content[: len(content) // 2])
+            self.hub.down = self.close_connection = True
+        elif whole:
             self.wfile.write(content)
 
     def _refuse(self, status: int, code: str, message: str) -> None:
@@ -116,10 +119,16 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Hub:
-    """The server, on a free port of 127.0.0.1; `requests` lists the paths asked for, `down` cuts connections."""
+    """The server, on a free port of 127.0.0.1.
+
+    Attributes:
+        requests: paths asked for.
+        down: connections are cut.
+        cut: it goes down in the middle of the next file.
+    """
 
     def __init__(self, repositories: dict[str, Repository], port: int = 0) -> None:
-        self.repositories, self.requests, self.down = repositories, list[str](), False
+        self.repositories, self.requests, self.down, self.cut = repositories, list[str](), False, False
         handler = type("Handler", (_Handler,), {"hub": self})
         self.server = ThreadingHTTPServer(("127.0.0.1", port), handler)
         self.address = f"http://127.0.0.1:{self.server.server_port}"
