@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,11 +29,11 @@ from zerodr.errors import MachineError
 
 @pytest.fixture
 def snakemake_log() -> Iterator[logging.Logger]:
-    """Snakemake's logger, which has its filters of before after the test."""
+    """Snakemake's logger, which has its filters of before after the test, as Python has its report of errors."""
     logger = logging.getLogger("snakemake.logging")
-    before = list(logger.filters)
+    before, hook = list(logger.filters), sys.excepthook
     yield logger
-    logger.filters[:] = before
+    logger.filters[:], sys.excepthook = before, hook
 
 
 @pytest.fixture
@@ -187,6 +188,15 @@ def test_a_stopped_run_says_how_it_resumes(snakemake_log, stopped):
         record = snakemake_log.makeRecord(snakemake_log.name, logging.ERROR, "x", 1, line, (), None)
         assert snakemake_log.filter(record)
     assert record.getMessage() == (guard.STOPPED if stopped else f"WorkflowError:\n{guard.FAILED}")
+
+
+def test_ctrl_c_while_jobs_are_planned_has_no_traceback(snakemake_log, capsys):
+    sys.excepthook = sys.__excepthook__
+    guard.spare_tracebacks(str)
+    sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert capsys.readouterr().err == f"{guard.STOPPED}\n"
+    sys.excepthook(ValueError, ValueError("x"), None)
+    assert capsys.readouterr().err == "ValueError: x\n"
 
 
 def test_tables_of_an_earlier_run_are_withdrawn():

@@ -98,6 +98,13 @@ def test_models_without_a_revision_are_those_that_jobs_would_fetch(project):
     assert loose(project, ("import_model", "hub"), scale="mini") == {"organisation/name": "hub"}
 
 
+def test_both_towers_of_a_model_are_resolved_at_once(project):
+    towers = HUB.replace("}", ", document_model: organisation/documents}")
+    (project / "config/methods/towers.yaml").write_text(towers)
+    named = {"organisation/name": "towers", "organisation/documents": "towers"}
+    assert loose(project, ("import_model", "towers")) == named
+
+
 def test_language_models_are_fetched_before_the_first_job_whose_node_may_have_no_way_to_the_hub(project, monkeypatch):
     from types import SimpleNamespace
 

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from types import TracebackType
 from typing import IO
 
 from zerodr.artifacts.machine import MachineErrors, take_lock
@@ -94,14 +95,22 @@ class _Plain(logging.Filter):
 
 
 def spare_tracebacks(suggest: Callable[[str], str], remark: Callable[[str], str] = lambda model: "") -> None:
-    """Let Snakemake report errors of rules' functions, such as an unknown item, as `plainly` does.
+    """Let Snakemake report errors of rules' functions as `plainly` does, and Ctrl-C before the first job as a line.
 
     Args:
         suggest: next step for a target that no rule makes.
         remark: of a model, which may name where a file that it reads is from.
     """
-
     logging.getLogger("snakemake.logging").addFilter(_Plain(suggest, remark))
+    show = sys.excepthook
+
+    def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            sys.stderr.write(f"{STOPPED}\n")
+        else:
+            show(kind, error, trace)
+
+    sys.excepthook = report
 
 
 def _unknown_target(target: str, suggest: Callable[[str], str]) -> str:

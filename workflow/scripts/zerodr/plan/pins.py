@@ -12,29 +12,27 @@ from zerodr.plan.plan import Plan
 TRAIN, GENERATE = "train", "generate_queries"
 
 
-def unpinned(plan: Plan, rule: str, method: str) -> str:
-    """Name the hub model that a job fetches without a revision; empty for other jobs.
+def unpinned(plan: Plan, rule: str, method: str) -> list[str]:
+    """List the hub models that a job fetches without a revision.
 
     Args:
         plan: the plan.
         rule: of the job; `import_model`, `init_model` and `generate_queries` fetch models.
         method: the job's wildcard `model`.
     """
+    models: dict[str, str | None] = {}
     if rule == "import_model":
         settings = plan.bench.settings(method, EncoderSettings)
         models = {settings.model: settings.revision}
         if settings.document_model is not None:
             models[settings.document_model] = settings.document_revision
-        return next((model for model, pin in models.items() if pin is None and _is_of_hub(model)), "")
-    if rule == GENERATE:
-        return next((model for model, pin in _writers(plan, method).items() if pin is None), "")
-    if rule != "init_model":
-        return ""
-    encoder = plan.chains.trained(method).encoder
-    if encoder.revision is not None or plan.chains.start_of_chain(method) is not None:
-        return ""
-    model = encoder.tokenizer if isinstance(encoder, InitSettings) and encoder.init == SCRATCH else encoder.init
-    return model if _is_of_hub(model) else ""
+    elif rule == GENERATE:
+        models = _writers(plan, method)
+    elif rule == "init_model" and plan.chains.start_of_chain(method) is None:
+        encoder = plan.chains.trained(method).encoder
+        has_tokenizer = isinstance(encoder, InitSettings) and encoder.init == SCRATCH
+        models = {encoder.tokenizer if has_tokenizer else encoder.init: encoder.revision}
+    return [model for model, pin in models.items() if pin is None and _is_of_hub(model)]
 
 
 def planned_writers(plan: Plan, jobs: Iterable[tuple[str, str]]) -> dict[str, str | None]:
@@ -64,6 +62,6 @@ def loose_models(plan: Plan, jobs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """List the hub models without a revision that planned jobs, (rule, wildcard `model`), fetch, each with a method."""
     models: dict[str, str] = {}
     for rule, method in jobs:
-        if model := unpinned(plan, rule, method):
+        for model in unpinned(plan, rule, method):
             models.setdefault(model, method)
     return models
