@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -99,6 +100,20 @@ def test_folder_links_the_checkout_and_has_its_own_settings_and_results(tmp_path
     assert (folder / "resources/mirror").samefile(tmp_path / "resources/mirror")
     bench = load_bench(folder)
     assert bench.config.rehearse and str(tmp_path / "resources/mirror") in bench.config.mirrors
+
+
+@pytest.mark.parametrize("substitutes", [False, True])
+def test_snakemake_rehearses_stand_ins_in_the_folder_whose_times_no_plan_uses(tmp_path, monkeypatch, substitutes):
+    from zerodr.operations import loading
+    from zerodr.operations.slurm import submission
+
+    write_config(tmp_path)
+    (tmp_path / "resources").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(submission, "start_again", lambda words: None)
+    loading.enter_rehearsal(tmp_path, {"rehearse": True, "substitutes": substitutes})
+    assert os.getcwd() == str(tmp_path / ("rehearsal-stand-ins" if substitutes else "rehearsal"))
+    assert load_bench(Path(".")).config.substitutes is substitutes
 
 
 def test_revisions_that_a_rehearsal_resolves_are_those_of_the_run(tmp_path, monkeypatch):

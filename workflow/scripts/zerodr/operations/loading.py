@@ -41,7 +41,7 @@ def enter_rehearsal(root: Path, config: Mapping[str, Any]) -> None:
     from zerodr.operations.slurm.submission import start_again
 
     words = [str(Path(word).absolute()) if _is_named(word) else word for word in sys.orig_argv[1:]]
-    os.chdir(make_folder(root))
+    os.chdir(make_folder(root, bool(config.get("substitutes"))))
     start_again(words)
 
 

@@ -6,10 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -25,13 +24,12 @@ SEPARATE = ("config.yaml", Path(LOCK).name)  # of config/
 HEAD = "# Written by a rehearsal from config/config.yaml of the checkout.\n"
 
 
-def make_folder(root: Path, substitutes: bool = False, values: Mapping[str, Any] | None = None) -> Path:
+def make_folder(root: Path, substitutes: bool = False) -> Path:
     """Make the folder of a rehearsal, or bring it up to date.
 
     Args:
         root: the checkout.
         substitutes: models and archives are made-up ones: neither archives nor locked commits are shared.
-        values: further settings.
     """
     folder = root / (SUBSTITUTES if substitutes else FOLDER)
     for name in LINKED:
@@ -43,8 +41,8 @@ def make_folder(root: Path, substitutes: bool = False, values: Mapping[str, Any]
     _link(folder / resources, root / resources)
     if not substitutes:
         _link(folder / LOCK, root / LOCK)
-    mirrors = [os.path.abspath(path) for path in mirrors_of(root)]
-    changed = {"rehearse": True, "substitutes": substitutes, "mirrors": mirrors} | dict(values or {})
+    mirrors = [folder / "resources" / ARCHIVES] if substitutes else mirrors_of(root)
+    changed = {"rehearse": True, "substitutes": substitutes, "mirrors": list(map(os.path.abspath, mirrors))}
     text = HEAD + yaml.safe_dump(read_config(root / "config") | changed, sort_keys=False)
     written = folder / "config/config.yaml"
     if not written.exists() or written.read_text(encoding="utf-8") != text:
@@ -72,8 +70,7 @@ def rehearse(words: Sequence[str], plan: Plan, substitutes: bool, within_s: floa
         within_s: stop after so many seconds, as Ctrl-C does: the same command resumes.
     """
     home = Path(SUBSTITUTES if substitutes else FOLDER) / "resources"
-    mirror = {"mirrors": [str((home / ARCHIVES).absolute())]} if substitutes else {}
-    folder = make_folder(Path("."), substitutes, mirror)
+    folder = make_folder(Path("."), substitutes)
     with _hub(plan, home.absolute()) if substitutes else _nothing() as environment:
         command = [sys.executable, "-m", "snakemake", *words]
         process = subprocess.Popen(
