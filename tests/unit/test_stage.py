@@ -378,3 +378,12 @@ def test_an_error_after_damage_names_the_damaged_input(declared, error):
     damaged.write_text("whole")
     with pytest.raises(type(error), match="odd bytes"):
         run_spec(later, read)
+
+
+def test_a_job_runs_the_library_of_its_checkout_in_the_environment_of_another(tmp_path, root):
+    (tmp_path / "zerodr").mkdir()
+    (tmp_path / "zerodr/__init__.py").write_text("raise SystemExit('the library of another checkout')")
+    call = f"import runpy; runpy.run_path({str(root / 'workflow/scripts/run_stage.py')!r}, {{'snakemake': None}})"
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", call], env=environment, capture_output=True, text=True, check=False)
+    assert "run_rule(snakemake)" in done.stderr and "another checkout" not in done.stderr
