@@ -188,6 +188,7 @@ def test_a_stopped_run_says_how_it_resumes(snakemake_log, stopped):
         record = snakemake_log.makeRecord(snakemake_log.name, logging.ERROR, "x", 1, line, (), None)
         assert snakemake_log.filter(record)
     assert record.getMessage() == (guard.STOPPED if stopped else f"WorkflowError:\n{guard.FAILED}")
+    assert guard.run_stopped() is stopped
 
 
 def test_ctrl_c_while_jobs_are_planned_has_no_traceback(snakemake_log, capsys):

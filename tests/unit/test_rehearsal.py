@@ -218,6 +218,18 @@ def test_jobs_are_sorted_by_what_became_of_them(tmp_path, monkeypatch):
     assert failures == [(failed, ("finetune dpr", "job.log", "10:01 ModelError: no weights"))]
 
 
+@pytest.mark.parametrize(
+    "text", ["", "10:00 train: step 3\n", "10:00 stopped; the same command resumes\n", "10:01 ModelError: x"]
+)
+def test_jobs_of_a_run_that_was_stopped_wait_unless_they_failed(tmp_path, text):
+    (tmp_path / "job.log").write_text(text)
+    job = Job("finetune", {"model": "dpr"}, (), (str(tmp_path / "a"),))
+    logs = {job.outputs: str(tmp_path / "job.log")}
+    for stopped, failed in ((True, "Error" in text), (False, True)):
+        _, failures, waiting = rehearsal_report.sort_jobs([job], logs, stopped)
+        assert (len(failures), len(waiting)) == ((1, 0) if failed else (0, 1))
+
+
 def test_a_disk_that_is_too_small_for_the_run_is_said(monkeypatch):
     from zerodr.operations.estimate import sizes
 

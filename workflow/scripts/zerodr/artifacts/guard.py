@@ -94,6 +94,11 @@ class _Plain(logging.Filter):
         return True
 
 
+def run_stopped() -> bool:
+    """Test whether Snakemake said that this run was stopped on request."""
+    return any(isinstance(one, _Plain) and one.stopped for one in logging.getLogger("snakemake.logging").filters)
+
+
 def spare_tracebacks(suggest: Callable[[str], str], remark: Callable[[str], str] = lambda model: "") -> None:
     """Let Snakemake report errors of rules' functions as `plainly` does, and Ctrl-C before the first job as a line.
 

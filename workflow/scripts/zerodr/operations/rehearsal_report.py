@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from zerodr.artifacts.guard import run_stopped
 from zerodr.artifacts.record import read_record
 from zerodr.config.methods import EncoderMethod, TrainedMethod
 from zerodr.config.quantities import counted
@@ -58,7 +59,7 @@ def write_report(workflow: Any, plan: Plan) -> list[str]:
     known = [job for job in workflow.dag.jobs if job.rule.name != "all"]
     jobs = jobs_of(known)
     logs = {job.outputs: str(planned.log[0]) if planned.log else "" for job, planned in zip(jobs, known, strict=True)}
-    done, failures, waiting = sort_jobs(jobs, logs)
+    done, failures, waiting = sort_jobs(jobs, logs, run_stopped())
     rehearsed = Rehearsed(figures for _, figures in done)
     rehearsed.write(Path(MEASURED))
     rows = rows_of(plan, done, failures, waiting)
@@ -75,9 +76,15 @@ def write_report(workflow: Any, plan: Plan) -> list[str]:
 
 
 def sort_jobs(
-    jobs: Iterable[Job], logs: Mapping[tuple[str, ...], str]
+    jobs: Iterable[Job], logs: Mapping[tuple[str, ...], str], stopped: bool = False
 ) -> tuple[list[tuple[Job, Measured]], list[tuple[Job, Failure]], list[Job]]:
-    """Sort jobs into those that finished, those that failed, and those that wait for others or were not started."""
+    """Sort jobs into those that finished, those that failed, and those that wait for others or were not started.
+
+    Args:
+        jobs: of the rehearsal.
+        logs: by outputs of the job.
+        stopped: the run was stopped on request: a job that did not finish, and logged no error, waits.
+    """
     done, failures, waiting = list[tuple[Job, Measured]](), list[tuple[Job, Failure]](), list[Job]()
     for job in jobs:
         record = _record(job)
@@ -91,6 +98,9 @@ def sort_jobs(
             continue
         lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "ended without a word")
+        if stopped and "Error" not in last:
+            waiting.append(job)
+            continue
         name = " ".join([job.rule, *job.wildcards.values()])
         failures.append((job, Failure(name, str(log), last)))
     return done, failures, waiting
