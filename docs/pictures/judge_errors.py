@@ -1,13 +1,15 @@
 """Draw docs/pictures/judge-errors.svg: how often the judge of `zerodr adapt` decides although nothing is better.
 
-Two candidates, one of which learned from the documents, rank equally well: for each query both draw their nDCG@10 from
-the same values. A verdict other than undecided is an error. `python docs/pictures/judge_errors.py` takes five minutes.
+For each query the difference of two equally good candidates is drawn from a distribution with the mean zero. A verdict
+other than undecided is an error. The script also prints how often the judge finds a candidate that is better.
+`python docs/pictures/judge_errors.py` takes some minutes.
 """
 
 from __future__ import annotations
 
+import math
 import sys
-from itertools import product
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
@@ -16,51 +18,76 @@ import numpy as np
 matplotlib.use("svg")
 from matplotlib import pyplot as plt
 
-from zerodr.evaluation.adaptation import LEVEL
-from zerodr.evaluation.significance import bootstrap_means, bounds, subset_means
+from zerodr.evaluation.adaptation import LEVEL, MANY
+from zerodr.evaluation.significance import bounds, log_capital, subset_means
 
-SIZES, SAMPLES, BLOCKS, BLOCK = (1, 2, 3, 5, 8, 12, 20, 40, 100, 300), 1000, 20, 500
+SIZES, TRIALS = (2, 3, 5, 8, 12, 20, 40, 80, 120, 300), 4000
 TAIL = (1 - LEVEL) / 2
-EQUAL = (0.2, 0.8)  # shares of queries on which both candidates find the same
+Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
 
-def equal_candidates(generator: np.random.Generator, size: int, equal: float) -> np.ndarray:
-    """Draw differences of candidates that are equally good, (size, BLOCK): 0 on a share `equal` of the queries."""
-    ranks = 1 / generator.uniform(0, 1, (2, size, BLOCK))
-    start, new = np.where(ranks > 10, 0.0, 1 / np.log2(ranks + 1))
-    return np.where(generator.random((size, BLOCK)) < equal, 0.0, new - start)
+def equal_candidates(equal: float) -> Draw:
+    """Differences of nDCG@10 of two rankings of the same quality: 0 on a share `equal` of the queries."""
+
+    def draw(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        ranks = 1 / generator.uniform(0, 1, (2, *shape))
+        start, new = np.where(ranks > 10, 0.0, 1 / np.log2(ranks + 1))
+        return np.where(generator.random(shape) < equal, 0.0, new - start)
+
+    return draw
 
 
-def decided(differences: np.ndarray) -> int:
-    """Count the trials in which an interval of the judge's, of two candidates, leaves zero out."""
-    low, high = bounds(subset_means(differences, np.ones(len(differences)), 13), TAIL, -1.0)
-    return int(((low > 0) | (high < 0)).sum())
+def rare(share: float, gain: float, equal: float = 0.0) -> Draw:
+    """Differences that are `gain` on a `share` of those that are not 0, and a small loss on the others."""
+
+    def draw(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
+        values = np.where(generator.random(shape) < share, gain, -gain * share / (1 - share))
+        return np.where(generator.random(shape) < equal, 0.0, values)
+
+    return draw
 
 
-def decided_by_resampling(differences: np.ndarray) -> int:
-    """The same by percentiles of resampled queries, as it was before."""
-    low, high = np.quantile(bootstrap_means(differences, SAMPLES, 13), [TAIL, 1 - TAIL], axis=0)
-    return int(((low > 0) | (high < 0)).sum())
+def better(mean: float, deviation: float) -> Draw:
+    """Differences of a candidate that is better by `mean`."""
+    return lambda generator, shape: np.clip(generator.normal(mean, deviation, shape), -1, 1)
+
+
+def decided(differences: np.ndarray) -> np.ndarray:
+    """Tell by trial whether the judge decides: its intervals, two of fewer than MANY queries, leave zero out."""
+    count, answers = len(differences), np.ones(differences.shape[1], bool)
+    if count < MANY:
+        shares, enough = np.full(count, 1 / count), -math.log(TAIL)
+        capitals = [[log_capital(sign * row, shares, TAIL, 0.0) for sign in (1, -1)] for row in differences.T]
+        answers = np.max(capitals, axis=1) >= enough
+    if answers.any():
+        low, high = bounds(subset_means(differences[:, answers], np.ones(count), 13), TAIL, -1.0)
+        answers[answers] = (low > 0) | (high < 0)
+    return answers
 
 
 def main(path: Path = Path("docs/pictures/judge-errors.svg")) -> None:
-    """Simulate each size, write the picture and print the shares."""
+    """Simulate each size, write the picture of errors and print all shares."""
+    wrong = {"20 % equal": equal_candidates(0.2), "80 % equal": equal_candidates(0.8)}
+    wrong |= {"+.5 on one in ten": rare(0.1, 0.5), "-.5 on one in ten": rare(0.1, -0.5)}
+    wrong |= {"+.9 on one in twenty": rare(0.05, 0.9), "80 % equal, +.9 on one in fifty": rare(0.1, 0.9, 0.8)}
+    right = {
+        f"+{mean}, deviation {spread}": better(mean, spread) for spread in (0.2, 0.3) for mean in (0.03, 0.05, 0.1)
+    }
     shares: dict[str, list[float]] = {}
-    for equal, size in product(EQUAL, SIZES):
-        generator = np.random.default_rng([13, size])
-        trials = [equal_candidates(generator, size, equal) for _ in range(BLOCKS)]
-        for name, decision in {"percentiles of resamples": decided_by_resampling, "zerodr": decided}.items():
-            row = shares.setdefault(f"{name}, {equal:.0%} equal", [])
-            row.append(sum(map(decision, trials)) / (BLOCKS * BLOCK))
-            sys.stdout.write(f"{size} queries, {equal:.0%} equal: {name} {row[-1]:.4f}\n")
+    for name, draw in (wrong | right).items():
+        for size in SIZES:
+            trials = TRIALS if name in wrong and size < MANY else TRIALS // 10
+            shares.setdefault(name, []).append(decided(draw(np.random.default_rng([13, size]), (size, trials))).mean())
+            sys.stdout.write(f"{name}: {size} queries {shares[name][-1]:.4f}\n")
+            sys.stdout.flush()
     plt.rcParams.update({"svg.hashsalt": "zerodr", "font.size": 9})
     figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
-    for (name, row), marker in zip(shares.items(), "osDx", strict=True):
-        axes.plot(range(len(SIZES)), row, marker=marker, label=name)
+    for name, marker in zip(wrong, "osDxv^", strict=True):
+        axes.plot(range(len(SIZES)), shares[name], marker=marker, markersize=4, label=name)
     axes.axhline(0.05, color="gray", linewidth=0.8, linestyle="--", label="5 %")
     axes.set_xticks(range(len(SIZES)), [str(size) for size in SIZES])
-    axes.set(xlabel="judged queries", ylabel="share of wrong verdicts", ylim=(-0.01, None))
-    axes.legend(frameon=False)
+    axes.set(xlabel="judged queries", ylabel="share of wrong verdicts", ylim=(-0.002, None))
+    axes.legend(frameon=False, ncols=2, fontsize=7)
     figure.savefig(path, metadata={"Date": None})
 
 

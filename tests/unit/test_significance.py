@@ -14,6 +14,7 @@ from zerodr.evaluation.significance import (
     BLOCK,
     DECIDING,
     FEW,
+    betting_bounds,
     bootstrap_means,
     drawn_means,
     effect_size,
@@ -161,6 +162,23 @@ def test_holm_is_between_the_raw_and_bonferroni_values_and_ignores_order(values,
     order = list(range(len(raw)))
     random.shuffle(order)
     np.testing.assert_allclose(holm(raw[order]), adjusted[order])
+
+
+def test_bets_hold_the_truth_of_a_weighted_mean_whatever_the_distribution():
+    """Thirty and eight queries of two kinds, the fewer with three times the share; both gain .5 on one in ten."""
+    shares = np.repeat([1.0, 3.0], [30, 8])
+    shares, wrong = shares / shares.sum(), 0
+    for trial in range(60):
+        values = np.where(np.random.default_rng(trial).random(38) < 0.1, 0.5, -0.05 / 0.9)
+        low, high = betting_bounds(values, shares, 0.025)
+        assert -1 <= low <= values @ shares <= high <= 1
+        wrong += not low <= 0 <= high
+    assert wrong <= 3
+    assert (
+        betting_bounds(np.ones(6), np.full(6, 1 / 6), 0.025)[0]
+        > 0
+        > betting_bounds(np.ones(5), np.full(5, 0.2), 0.025)[0]
+    )
 
 
 def test_effect_sizes():

@@ -3,7 +3,8 @@
 A kind of n queries has the weight n / (n + 40): the judgements of a folder, known titles, known sentences. Differences
 have intervals that hold for all comparisons of the table at once (Bonferroni).
 
-Intervals are quantiles of the means of random subsets of the queries, see `significance`.
+Intervals are quantiles of the means of random subsets of the queries; those of differences over fewer than MANY queries
+also hold what no fair bet refutes, as a few queries may show none of the rare gains or losses: see `significance`.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import numpy as np
 import pandas as pd
 
 from zerodr.evaluation.numbers import interval, signed
-from zerodr.evaluation.significance import bounds, subset_means
+from zerodr.evaluation.significance import STAKE, betting_bounds, bounds, subset_means
 
 LEVEL = 0.95
 HALF = 40  # queries of a kind that has half the weight of one without end: differences of queries deviate by about .2,
 # those of kinds by about .03, and (.2 / .03) ** 2 is about 40
+MANY = 120  # queries from which random subsets alone are wrong in about 5 % where one query in ten gains much
 ALL = "mean"
 JUDGED = "judged"  # the kind of queries that a person graded in to_judge.tsv
 Verdict = Literal["adapt", "keep", "undecided"]
@@ -112,6 +114,9 @@ class Comparison:
         shares = [weights[kind.name] / len(kind.values) for kind in self.deciding]
         alone = self.deciding[0].name if len(self.deciding) == 1 else None
         self._drawn[ALL] = self._drawn[alone] if alone else _typical(self.deciding, shares, seed)
+        total = sum(weights.values())
+        self._parts = {kind.name: [(kind, 1 / len(kind.values))] for kind in self.deciding}
+        self._parts[ALL] = [(kind, share / total) for kind, share in zip(self.deciding, shares, strict=True)]
 
     @property
     def queries(self) -> int:
@@ -121,7 +126,7 @@ class Comparison:
     @property
     def needed(self) -> int:
         """Fewest queries with which an interval can leave zero out."""
-        return math.ceil(math.log2(1 / self.tail))
+        return math.ceil(-math.log(self.tail) / math.log1p(STAKE))
 
     def table(self) -> pd.DataFrame:
         """Return columns kind, proxy, method, queries, value, low, high: a row a kind and method, the mean last."""
@@ -144,7 +149,12 @@ class Comparison:
 
         def interval(name: str) -> tuple[float, float, float]:
             low, high = bounds(self._drawn[name][:, [one]] - self._drawn[name][:, [other]], self.tail, -1.0)
-            return float(self._means[name][one] - self._means[name][other]), float(low[0]), float(high[0])
+            values = np.concatenate([kind.values[left] - kind.values[right] for kind, _ in self._parts[name]])
+            shares = np.concatenate([np.full(len(kind.values), share) for kind, share in self._parts[name]])
+            few = 1 / (shares @ shares) < MANY  # queries of equal shares that would tell as much
+            least, most = betting_bounds(values, shares, self.tail) if few else (1.0, -1.0)
+            value = float(self._means[name][one] - self._means[name][other])
+            return value, min(float(low[0]), least), max(float(high[0]), most)
 
         kinds = {kind.name: interval(kind.name) for kind in self.deciding}
         return Difference(left, right, *interval(ALL), kinds)

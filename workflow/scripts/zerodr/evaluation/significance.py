@@ -21,6 +21,8 @@ TIE, TINY = 1e-12, 1e-9
 FEW, DECIDING = 40, 6
 SUBSETS, FLIPS = 20_000, 4_000
 WIDE = 1024  # bytes, a bit a query: collections share what is drawn
+STAKE, SPREAD = 0.95, 0.2  # largest share of the capital in a bet; deviation of differences for which bets are best
+HALVINGS = 40
 ENUMERATED = 14  # queries of which all subsets are taken: 16,383
 
 
@@ -164,6 +166,49 @@ def bounds(means: np.ndarray, tail: float, lowest: float) -> tuple[np.ndarray, n
         return lowest + none, 1.0 + none
     ordered = np.sort(means, axis=0)
     return ordered[rank - 1], ordered[-rank]
+
+
+def betting_bounds(values: np.ndarray, shares: np.ndarray, tail: float) -> tuple[float, float]:
+    """Compute an interval of a weighted mean of values in [-1, 1] that holds for any distribution and number of them.
+
+    The truth lies below the interval, and above it, with probability `tail` at most: a fair bet seldom multiplies the
+    capital by 1 / tail (Waudby-Smith and Ramdas 2023, JRSS-B 86, with stakes that are fixed before any value is seen).
+
+    Args:
+        values: (Q,).
+        shares: of each value in the mean, (Q,), with the sum 1.
+        tail: probability on each side.
+
+    >>> low, high = betting_bounds(np.full(40, 0.4), np.full(40, 1 / 40), 0.025)
+    >>> round(low, 2), round(high, 2)
+    (0.27, 0.46)
+    """
+    return _lower_bet(values, shares, tail), -_lower_bet(-values, shares, tail)
+
+
+def _lower_bet(values: np.ndarray, shares: np.ndarray, tail: float) -> float:
+    """Halve [-1, 1] down to the largest mean that the capital of bets on more than it refutes."""
+    low, high = -1.0, 1.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if log_capital(values, shares, tail, middle) >= -math.log(tail) else (low, middle)
+    return low
+
+
+def log_capital(values: np.ndarray, shares: np.ndarray, tail: float, mean: float) -> float:
+    """Compute the logarithm of what a capital of 1 becomes by bets that the weighted mean is above `mean`.
+
+    A value of share s multiplies the capital by 1 + c s (value - mean), whose expectation is at most
+    exp(c s (its mean - mean)), so that the product's is at most 1. Where that could be negative, exp(-c s (1 + mean))
+    takes its place. One capital is divided among as many c as there are different shares.
+    """
+    room, logs = 1 + mean, []
+    usual = math.sqrt(-2 * math.log(tail) / (shares @ shares)) / SPREAD
+    for share in np.unique(shares.round(12)):
+        stakes = min(usual, STAKE / (room * share)) * shares
+        bold = stakes * room > STAKE + TINY
+        logs.append(np.where(bold, -stakes * room, np.log1p(np.where(bold, 0, stakes * (values - mean)))).sum())
+    return float(np.logaddexp.reduce(logs)) - math.log(len(logs))
 
 
 def bootstrap_means(values: np.ndarray, samples: int, seed: int) -> np.ndarray:
