@@ -27,7 +27,7 @@ Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
 
 
 def equal_candidates(equal: float) -> Draw:
-    """Differences of nDCG@10 of two rankings of the same quality: 0 on a share `equal` of the queries."""
+    """Draw differences of nDCG@10 of two rankings of the same quality: 0 on a share `equal` of the queries."""
 
     def draw(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         ranks = 1 / generator.uniform(0, 1, (2, *shape))
@@ -38,7 +38,7 @@ def equal_candidates(equal: float) -> Draw:
 
 
 def rare(share: float, gain: float, equal: float = 0.0) -> Draw:
-    """Differences that are `gain` on a `share` of those that are not 0, and a small loss on the others."""
+    """Draw differences that are `gain` on a `share` of those that are not 0, and a small loss on the others."""
 
     def draw(generator: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
         values = np.where(generator.random(shape) < share, gain, -gain * share / (1 - share))
@@ -48,7 +48,7 @@ def rare(share: float, gain: float, equal: float = 0.0) -> Draw:
 
 
 def better(mean: float, deviation: float) -> Draw:
-    """Differences of a candidate that is better by `mean`."""
+    """Draw differences of a candidate that is better by `mean`."""
     return lambda generator, shape: np.clip(generator.normal(mean, deviation, shape), -1, 1)
 
 

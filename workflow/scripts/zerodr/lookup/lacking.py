@@ -59,12 +59,12 @@ def _is(names: list[str]) -> str:
 
 
 def configured_methods() -> Mapping[str, Method]:
-    """Methods of the checkout's configuration by name; none outside of a checkout."""
+    """Return the methods of the checkout's configuration by name; none outside of a checkout."""
     return load_bench(Path(".")).methods if Path("config/config.yaml").is_file() else {}
 
 
 def _runs(graph: Graph, collection: str) -> dict[str, dict[str, Any]]:
-    """Records of the rankings of a collection by method."""
+    """Map methods to the records of their rankings of a collection."""
     records = {artifact: graph.require(artifact) for artifact in graph.artifacts()}
     runs = [record for record in records.values() if facts_of(record["rule"]).writes == "run"]
     return {record["wildcards"]["model"]: record for record in runs if collection in _paths(record, "collection")}
@@ -87,7 +87,7 @@ def _absent(graph: Graph, name: str, runs: dict[str, dict[str, Any]], collection
 
 
 def _own_folder(graph: Graph, collection: str) -> list[str]:
-    """Words of a command that name the user's own folder of a collection; none for one of the registry."""
+    """List the words of a command that name the user's own folder of a collection; none for one of the registry."""
     record = graph.record(collection)
     own = record is not None and record["rule"] == "normalize_corpus"
     return ["--config", f"byo={record['spec']['params']['archive']}"] if record and own else []
