@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from zerodr.config.load import load_bench
+from zerodr.config.methods import EncoderSettings, FusionSettings
 from zerodr.papers.coco_dr.settings import GroupKeys
 from zerodr.papers.modir.objective import Adversary
 from zerodr.papers.modir.plan import saved_models
@@ -147,11 +148,29 @@ def test_the_compared_methods_of_table_3_are_rows(plan):
         objectives[row] = [stage.objective.name for stage in chain.values() if hasattr(stage, "objective")]
     assert objectives["SimCSE"][0] == "simcse" and objectives["TSDAE"][0] == "tsdae" and objectives["ICT"][0] == "ict"
     assert objectives["MLM"][0] == "mlm" and objectives["QGen"] == ["info_nce"]
+    assert rows["GPL w/ DistilBERT"] == "genq+gpl-distilbert"
     assert objectives["GPL w/ DistilBERT"] == objectives["GPL w/ TSDAE"] == ["margin_mse"]
     assert plan.chains.encoder("genq+gpl-tsdae").init == "target-first+tsdae/ep0"
     training = plan.chains.trained("genq+gpl-tsdae").chain["questions"].training
     assert (training.steps, training.batch_queries) == (140_000, 32)
     assert {plan.chains.encoder(rows[row]).document_tokens for row in named if row != "UDALM"} == {350}
+
+
+def test_genq_and_gpl_ask_and_mine_as_published(plan):
+    """5 questions a passage for GenQ; GPL: 250,000 in all, 3 a passage at least, 50 negatives of each of two miners."""
+    genq, gpl = (plan.chains.trained(name).chain["questions"] for name in ("genq", "genq+gpl"))
+    assert (genq.generate.count, genq.generate.writer.each) == (500_000, (5, 5))
+    assert (gpl.generate.count, gpl.generate.writer.each[0]) == (250_000, 3)
+    assert gpl.generate.writer.each[1] * 3_600 > 250_000, "NFCorpus, BEIR's smallest"
+    fused = plan.bench.settings(gpl.negatives.source, FusionSettings)
+    assert [plan.bench.settings(run, EncoderSettings).model.partition("/")[2] for run in fused.runs] == [
+        "msmarco-distilbert-base-v3",
+        "msmarco-MiniLM-L-6-v3",
+    ]
+    assert (fused.entries, gpl.negatives.depth, gpl.negatives.count) == (50, 100, 100)
+    starts = {name: plan.chains.encoder(name).init for name in ("genq", "genq+gpl", "genq+gpl-distilbert")}
+    assert starts["genq"] == starts["genq+gpl"] == "sentence-transformers/msmarco-distilbert-base-tas-b"
+    assert starts["genq+gpl-distilbert"] == "GPL/msmarco-distilbert-margin-mse"
 
 
 def test_a_printed_mean_is_of_all_targets_of_its_table(plan):

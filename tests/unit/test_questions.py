@@ -198,6 +198,25 @@ def test_enough_questions_end_the_writing(tmp_path, writer):
     assert len(split_queries(folder, "made")) == 1 and len(FakeWriter.calls) <= 2
 
 
+def test_each_document_gets_its_questions_and_none_twice(tmp_path, writer, monkeypatch):
+    """Between the fewest and the most of a document, as many as `count` asks of all of them."""
+    draws = iter("best well fast well now then soon best".split() * 40)
+    monkeypatch.setattr(
+        FakeWriter, "write", lambda self, texts, *how: [f"where do they grow {next(draws)}" for _ in texts]
+    )
+    for folder, count, each, most in (("a", 100, (2, 3), 3), ("b", 8, (2, 3), 2), ("c", 8, (1, 1), 1)):
+        made = generate(
+            tmp_path / folder, documents=WRITTEN, forms=["questions"], count=count, writer=writer | {"each": each}
+        )
+        judged, texts = read_qrels(made, "made"), split_queries(made, "made")
+        pairs = judged.merge(texts, left_on="query", right_on="id")[["document", "text"]]
+        assert judged["document"].value_counts().max() == most and not pairs.duplicated().any()
+        assert judged["query"].is_unique and judged["document"].nunique() == (4 if count == 8 and most == 2 else 8)
+    assert "each" not in settings_of(forms=["questions"], writer=writer).writer.model_dump(mode="json")
+    with pytest.raises(ConfigError, match="fewest and the most questions"):
+        settings_of(forms=["questions"], writer=writer | {"each": (3, 2)})
+
+
 def test_writer_and_form_go_together(writer):
     for changed in ({"writer": writer}, {"forms": ["questions"]}):
         with pytest.raises(ConfigError, match="go together"):

@@ -14,6 +14,7 @@ Form = Literal["sentences", "titles", "phrases", "questions"]
 class WriterSettings(Settings):
     """The language model that writes questions (GenQ, GPL), and which of its questions are used."""
 
+    later: ClassVar = ("each",)
     model: str
     """A folder, `organization/name`, or `package:<module>` of a package that holds a GGUF file. An encoder-decoder was
     trained to write questions; a decoder is shown three examples."""
@@ -21,8 +22,10 @@ class WriterSettings(Settings):
     """Hub revision."""
     precision: Literal["fp32", "bf16"] = "bf16"
     """Arithmetic. A processor that is slower in bf16 takes fp32."""
+    each: tuple[int, int] = (1, 1)
+    """Fewest and most questions of a document: as many as give `count` questions of all documents, within these."""
     batch_passages: int = Field(16, ge=1)
-    """Passages of a batch."""
+    """Questions that are written together."""
     passage_tokens: int = Field(128, ge=8)
     """Tokens of a document that are read."""
     question_tokens: int = Field(32, ge=4)
@@ -40,6 +43,8 @@ class WriterSettings(Settings):
     def _possible(self) -> WriterSettings:
         if not 1 <= self.words[0] <= self.words[1]:
             raise ValueError(f"words are the fewest and the most words, found {list(self.words)}")
+        if not 1 <= self.each[0] <= self.each[1]:
+            raise ValueError(f"each is the fewest and the most questions of a document, found {list(self.each)}")
         return self
 
 
@@ -60,7 +65,7 @@ class GenerateSettings(Settings):
     phrase_words: tuple[int, int] = (2, 6)
     """Fewest and most words of a phrase."""
     writer: WriterSettings | None = None
-    """For the form `questions`: a language model writes one for each of as many documents."""
+    """For the form `questions`: a language model writes them, `each` for a document."""
     positives: Literal["origin", "ranked"] = "origin"
     """`origin`: the document that a query was made from is its positive. `ranked`: that document is left out, and the
     first of the ranking that negatives come from takes its place; the order then comes from a teacher."""

@@ -7,7 +7,7 @@ the batch that it was at and ends with the same questions.
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -49,7 +49,7 @@ def lots_of(source: Path, purpose: str, seed: int) -> np.ndarray:
 def write(
     stage: Stage, count: int, settings: WriterSettings, title_join: str | None, avoid: Collection[str] = ()
 ) -> list[Question]:
-    """Write questions until `count` of them can be used, one for a document that is not in `avoid`, or documents end.
+    """Write questions until `count` can be used, `each` for a document that is not in `avoid`, or documents end.
 
     Reads inputs `collection` and, for the round trip, `index`; `stage.state` holds the batches that are finished.
     """
@@ -60,14 +60,16 @@ def write(
     torch.set_num_threads(max(1, stage.threads))
     source, record = stage.path("collection"), stage.state / RECORD
     lots = lots_of(source, "questions", stage.seed)
-    documents = documents_of(source, lots, SPARE * count + len(avoid), title_join)
-    documents = [one for one in documents if one[0] not in avoid]
+    each = min(max(settings.each[0], -(-count // max(len(lots), 1))), settings.each[1])
+    documents = documents_of(source, lots, SPARE * -(-count // each) + len(avoid), title_join)
+    documents = [one for one in documents if one[0] not in avoid for _ in range(each)]
     finds = finder(stage.path("index"), settings.round_trip, stage.threads) if settings.round_trip else None
     batches = [documents[i : i + settings.batch_passages] for i in range(0, len(documents), settings.batch_passages)]
     writer, offline = None, bool(stage.spec.site.get("offline", False))
     finished = list(recorded(record))
     record.write_text("".join(map(line_of, finished)), encoding="utf-8")  # without a line that was cut off
     used, reasons, tried = list[Question](), Counter[str](), 0
+    asked = defaultdict[str, list[str]](list)  # of a document
     progress = Progress(f"write questions of {source.name}", count, "questions")
     for number, batch in enumerate(batches):
         if number == len(finished):
@@ -78,10 +80,14 @@ def write(
             with record.open("a", encoding="utf-8") as stream:
                 stream.write(line_of(finished[-1]))
         tried += len(batch)
-        chosen = usable(batch, finished[number], settings.words, finds, reasons)
-        chosen = chosen[: count - len(used)]
-        used += chosen
-        progress.add(len(chosen))
+        chosen = usable(batch, finished[number], settings.words, finds, reasons)[: count - len(used)]
+        for one in chosen:
+            if one.text in asked[one.document]:
+                reasons["repeated"] += 1
+                continue
+            used.append(one._replace(number=len(asked[one.document])))
+            asked[one.document].append(one.text)
+            progress.add()
         if len(used) == count:
             break
     progress.finish()

@@ -43,6 +43,7 @@ FORMS = {
     "FacebookAI/roberta-base": Form("roberta", "ForMaskedLM"),
     "Luyu/co-condenser-marco-retriever": Form(),
     "Luyu/condenser": Form(head="ForMaskedLM"),
+    "GPL/msmarco-distilbert-margin-mse": Form("distilbert"),
     "OpenMatch/cocodr-base-msmarco": Form(),
     "OpenMatch/condenser-large": Form(head="ForMaskedLM"),
     "castorini/tct_colbert-v2-hnp-msmarco": Form(),
@@ -57,13 +58,18 @@ FORMS = {
     "google-t5/t5-base": Form("t5", "ForConditionalGeneration"),
     "sentence-transformers/gtr-t5-base": Form("t5", modules=("Pooling", "Dense", "Normalize")),
     "sentence-transformers/gtr-t5-large": Form("t5", modules=("Pooling", "Dense", "Normalize")),
+    "sentence-transformers/msmarco-MiniLM-L-6-v3": Form(modules=("Pooling",)),
     "sentence-transformers/msmarco-distilbert-base-tas-b": Form("distilbert", modules=("Pooling",)),
+    "sentence-transformers/msmarco-distilbert-base-v3": Form("distilbert", modules=("Pooling",)),
     "sentence-transformers/msmarco-roberta-base-ance-firstp": Form(
         "roberta", modules=("Pooling", "Dense", "LayerNorm")
     ),
 }
 """Published models that recipes name; another one stands in as a plain BERT."""
-MEAN = ("sentence-transformers/gtr-t5-base", "sentence-transformers/gtr-t5-large")
+MEAN = tuple(
+    f"sentence-transformers/{name}"
+    for name in ("gtr-t5-base", "gtr-t5-large", "msmarco-MiniLM-L-6-v3", "msmarco-distilbert-base-v3")
+)
 """They pool by the mean, others by the first token."""
 
 
