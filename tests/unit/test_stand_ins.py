@@ -20,7 +20,7 @@ from zerodr.encoders.start.importing import copy_model
 from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.lexical.analysis import analyzer_of
 from zerodr.operations.stand_ins.archives import ASKED, write_archives
-from zerodr.operations.stand_ins.models import FORMS, write_models
+from zerodr.operations.stand_ins.models import FORMS, MEAN, write_models
 from zerodr.operations.stand_ins.texts import CHINESE, make_texts
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +68,7 @@ def test_modules_of_sentence_transformers_are_imported(name, tmp_path):
     write_models([name], tmp_path)
     (tmp_path / "imported").mkdir()
     contract, _ = copy_model(tmp_path / name, tmp_path / "imported", import_settings(name), None)
-    assert contract.pooling == ("mean" if "gtr" in name else "cls")
+    assert contract.pooling == ("mean" if name in MEAN else "cls")
     assert len(contract.projections) == len(set(FORMS[name].modules) & {"Dense", "LayerNorm"})
 
 
