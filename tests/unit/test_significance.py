@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from zerodr.evaluation.adaptation import Comparison, QueryKind, decide
 from zerodr.evaluation.significance import (
     BLOCK,
     DECIDING,
@@ -179,6 +181,19 @@ def test_bets_hold_the_truth_of_a_weighted_mean_whatever_the_distribution():
         > 0
         > betting_bounds(np.ones(5), np.full(5, 0.2), 0.025)[0]
     )
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("count", [6, 8, 12, 20, 40])
+def test_rare_gains_that_no_query_shows_decide_nothing(count, sign):
+    """One query in ten gains .5, the others lose .0556, the mean is zero: of 6 queries half showed no gain."""
+    wrong = 0
+    for trial in range(40):
+        rare = np.random.default_rng([count, trial]).random(count) < 0.1
+        new = 0.5 + sign * np.where(rare, 0.5, -0.05 / 0.9)
+        comparison = Comparison([QueryKind("test", False, pd.DataFrame({"start": 0.5, "new": new}))], 13)
+        wrong += decide(comparison, ["new"], ["start", "new"]).verdict != "undecided"
+    assert wrong <= 2
 
 
 def test_effect_sizes():

@@ -115,8 +115,8 @@ class Comparison:
         alone = self.deciding[0].name if len(self.deciding) == 1 else None
         self._drawn[ALL] = self._drawn[alone] if alone else _typical(self.deciding, shares, seed)
         total = sum(weights.values())
-        self._parts = {kind.name: [(kind, 1 / len(kind.values))] for kind in self.deciding}
-        self._parts[ALL] = [(kind, share / total) for kind, share in zip(self.deciding, shares, strict=True)]
+        self._weighted = {kind.name: [(kind, 1 / len(kind.values))] for kind in self.deciding}
+        self._weighted[ALL] = [(kind, share / total) for kind, share in zip(self.deciding, shares, strict=True)]
 
     @property
     def queries(self) -> int:
@@ -149,8 +149,8 @@ class Comparison:
 
         def interval(name: str) -> tuple[float, float, float]:
             low, high = bounds(self._drawn[name][:, [one]] - self._drawn[name][:, [other]], self.tail, -1.0)
-            values = np.concatenate([kind.values[left] - kind.values[right] for kind, _ in self._parts[name]])
-            shares = np.concatenate([np.full(len(kind.values), share) for kind, share in self._parts[name]])
+            values = np.concatenate([kind.values[left] - kind.values[right] for kind, _ in self._weighted[name]])
+            shares = np.concatenate([np.full(len(kind.values), share) for kind, share in self._weighted[name]])
             few = 1 / (shares @ shares) < MANY  # queries of equal shares that would tell as much
             least, most = betting_bounds(values, shares, self.tail) if few else (1.0, -1.0)
             value = float(self._means[name][one] - self._means[name][other])
