@@ -229,6 +229,12 @@ JUDGED = [
     ("dev.txt", "1 0 7067032 1\n2 0 7067033 1\n"),
     ("bm25.txt", "q1 Q0 d1 1 9.5 bm25\nq1 Q0 d2 2 9.25 bm25\n"),
     ("gold.txt", "query-id\tcorpus-id\tscore\nq1\td1\t1\n"),
+    ("wide.txt", "1 0 7067032 1\n2 0 7067033 1\n".encode("utf-16")),
+    ("parts.txt", "q1 0 d1 1.0\nq2 0 d2 0.5\n"),
+    ("scores.txt", "q1\td1\t12.5\nq1\td2\t11.5\n"),
+    ("commas.txt", "query-id,corpus-id,score\nq1,d1,1\nq2,d2,0\n"),
+    ("entities.tsv", "INEX_LD-1\tQ0\t<dbpedia:Foo>\t1\nINEX_LD-2\tQ0\t<dbpedia:Bar>\t0\n"),
+    ("found.jsonl", '{"query_id": "q1", "doc_id": "d1", "rank": 1, "tag": "bm25"}\n'),
 ]
 DOCUMENTS = [
     ("a.tsv", "id\ttext\n1\tfluids\n"),
@@ -243,13 +249,26 @@ DOCUMENTS = [
     ("j.txt", "Give fluids early.\n"),
     ("k.txt", "1 0 is a number\n"),
     ("l.tsv", "d1\tsepsis-care\tfluids\t7\n"),
+    ("m.csv", "sku,name,stock\nA1,Pump,12\nB2,Valve,70\n"),
+    ("n.tsv", "A00\tCholera\t1\nA01\tTyphoid\t1\n"),
+    ("o.tsv", "run\tVERB\t12\ndog\tNOUN\t7\n"),
+    ("p.tsv", "A101\t2\tKitchen\t35\nA102\t2\tBath\t8\n"),
+    ("q.tsv", "1\t3\tPump\t12\t9.5\tACME\n2\t3\tValve\t13\t4.5\tACME\n"),
+    ("r.csv", "id,topic,label\n1,breakfast,porridge\n2,lunch,soup\n"),
+    ("s.csv", "question_id,doc_id,text\n1,d1,fluids\n2,d2,rest\n"),
+    ("t.csv", "question_id,doc_id,answer\n1,d1,fluids\n2,d2,rest\n"),
+    ("u.jsonl", '{"id": 1, "topic": "pumps", "rating": 4, "label": 3}\n'),
+    ("v.txt", "Arsenal 0 Chelsea 2\nLeeds 0 Derby 1\n"),
+    ("w.txt", "dog\tHund\t1\ncat\tKatze\t1\n"),
+    ("x.txt", "狗\tgou\t3\n猫\tmao\t1\n"),
 ]
 
 
 @pytest.mark.parametrize(("name", "text"), JUDGED)
 def test_judgements_and_rankings_among_documents_are_none_and_are_named(tmp_path, name, text):
     (tmp_path / "part").mkdir()
-    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    content = text if isinstance(text, bytes) else text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     with pytest.raises(CollectionError, match="holds no text"):
         read(tmp_path)
     (tmp_path / "a.md").write_text("# Sepsis\n\nGive fluids.\n")

@@ -6,7 +6,7 @@ from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from zerodr.collections.archives import FolderArchive, Location
+from zerodr.collections.archives import FolderArchive, Location, marked_encoding
 from zerodr.collections.cutting import cut
 from zerodr.collections.readers.base import Document, text_of
 from zerodr.collections.readers.folder import ROLES, SAMPLE, SECOND, WORD, FolderReader, fields_of, is_header
@@ -19,8 +19,13 @@ from zerodr.errors import CollectionError, nearest
 HEADINGS = ("heading", "headline", "subject")  # columns that are titles, where there is no `title`
 ROW = "row of the table"  # stands for a column that a table lacks
 JUDGED = "holds judgements or a ranking, no documents; judgements are read from qrels/, next to queries.*"
-CODE, GRADE = re.compile("[!-~]+"), re.compile(r"[Qq]0|[+-]?\d{1,3}(?:\.\d*)?")  # an id or number; grade, rank, round
-TREC_LINE = re.compile(r"\S+[ \t]+(?:0|Q0|q0)[ \t]+\S+[ \t]+-?\d+(?:[ \t]+\S+[ \t]+\S+)?|\S+\t\S+\t-?\d{1,3}")
+CODE, ID = re.compile("[!-~]+"), re.compile("[!-~]*[0-9_:<>][!-~]*")  # without blanks; and no word of a language
+GRADE, Q0 = re.compile(r"[Qq]0|[+-]?\d{1,3}(?:\.\d*)?"), re.compile("[Qq]0")  # grade, rank or round; TREC's constant
+NUMBER = re.compile(r"[+-]?[\d.]+(?:[eE][+-]?\d+)?|(?i:true|false|none)")
+TREC_LINE = re.compile(
+    r"\S+\s+(?:[Qq]0\s+\S+|0\s+(?=\S*[0-9_:<>])\S+)\s+-?\d+(?:\.\d*)?(?:\s+\S+\s+\S+)?"
+    r"|(?:(?=[^\s,]*[0-9_:<>])[^\s,]+[\t,]){2}-?\d{1,3}(?:\.\d*)?"
+)
 
 
 class LooseArchive(FolderArchive):
@@ -189,18 +194,28 @@ def are_judgements(names: Sequence[str], sample: Sequence[dict[str, Any]]) -> bo
     named = {role: {name for name in names if plain(name) in known} for role, known in ROLES.items()}
     ids = {name for name in named["query"] | named["document"] if plain(name) not in SECOND}
     if any(named.values()):
-        known = ids & named["query"] and ids & named["document"] or all(named.values())
-        return bool(known) and all(mostly(name, CODE) for name in names if name not in ids)
+        others = {*names} - ids
+        if fields_of(names, "corpus").text or not all(mostly(name, CODE) for name in others):
+            return False
+        if not (ids & named["query"] and ids & named["document"]):
+            unsure = others & (named["query"] | named["document"])
+            graded = any(mostly(name, NUMBER) for name in named["grade"])
+            return all(named.values()) and graded and all(mostly(name, ID) for name in unsure)
+        return bool(named["grade"]) or all(mostly(name, NUMBER) or len({*cells[name]}) == 1 for name in others)
     if len(names) == 1:
         return mostly(names[0], TREC_LINE)
     if len(names) not in (3, 4, 6) or not all(mostly(name, CODE) for name in names):
         return False
-    return mostly(names[min(3, len(names) - 1)], GRADE) and (len(names) == 3 or mostly(names[1], GRADE))
+    forms = (ID, ID, GRADE) if len(names) == 3 else (ID, GRADE, ID, GRADE)
+    if len(names) > 3 and mostly(names[1], Q0):
+        forms = (CODE, Q0, CODE, GRADE)
+    return all(mostly(name, form) for name, form in zip(names, forms, strict=False))
 
 
 def is_trec(text: bytes) -> bool:
     """True for lines of judgements or of a ranking, in a file that looks like a text; the first may be a header."""
-    lines = [line for line in map(str.strip, text[:SAMPLE_BYTES].decode("latin-1").split("\n")[:SAMPLE]) if line]
+    start = text[:SAMPLE_BYTES].decode(marked_encoding(text) or "latin-1", "replace")
+    lines = [line for line in map(str.strip, start.split("\n")[:SAMPLE]) if line]
     return bool(lines) and all(TREC_LINE.fullmatch(line) for line in lines[1:] or lines)
 
 
