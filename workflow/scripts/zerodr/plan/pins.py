@@ -30,8 +30,8 @@ def unpinned(plan: Plan, rule: str, method: str) -> list[str]:
         models = _writers(plan, method)
     elif rule == "init_model" and plan.chains.start_of_chain(method) is None:
         encoder = plan.chains.trained(method).encoder
-        has_tokenizer = isinstance(encoder, InitSettings) and encoder.init == SCRATCH
-        models = {encoder.tokenizer if has_tokenizer else encoder.init: encoder.revision}
+        model = encoder.tokenizer if isinstance(encoder, InitSettings) and encoder.init == SCRATCH else encoder.init
+        models = {model: encoder.revision}
     return [model for model, pin in models.items() if pin is None and _is_of_hub(model)]
 
 
