@@ -85,7 +85,7 @@ def test_counts_of_special_queries(tmp_path):
 def test_findings_of_the_audits_are_rows_of_the_summary(tmp_path):
     stage = stage_of(tmp_path, RUN)
     split = {"queries": 5, "judgements": 6, "dropped": 4, "lost_queries": 2, "queries_with_positive": 3}
-    split |= {"repeated": 3, "conflicting": 1, "identical_documents": 2, "equal_documents": 4}
+    split |= {"repeated": 3, "conflicting": 1, "identical_documents": 2, "equal_documents": 4, "equal_queries": 3}
     (tmp_path / "toy/audit.json").write_text(json.dumps({"documents": 9, "empty_documents": {"count": 1}}))
     (tmp_path / "toy/judgements").mkdir()
     (tmp_path / "toy/judgements/audit.json").write_text(json.dumps({"splits": {"test": split}}))
@@ -94,6 +94,7 @@ def test_findings_of_the_audits_are_rows_of_the_summary(tmp_path):
     assert rows["value"].tolist() == [4, 2, 1, 2, 1] and rows["queries"].tolist() == [10, 5, 13, 13, 9]
     findings = read_findings(tmp_path / "toy", "test", exclude_self=False)
     assert findings["n_identical_documents"] == (2, 5) and findings["n_equal_documents"] == (4, 9)
+    assert findings["n_equal_queries"] == (3, 5)
     assert "n_identical_documents" not in read_findings(tmp_path / "toy", "test", exclude_self=True)
 
 

@@ -248,6 +248,8 @@ def audit_split(
         "dropped": len(pairs) - len(judgements),
     }
     facts |= {"lost_queries": lost} if lost else {}
+    asked = Counter(fold(texts[key]) for key in {row.query for row in judgements})
+    facts |= {"equal_queries": equal} if (equal := sum(n for n in asked.values() if n > 1)) else {}
     facts |= scan.facts(judgements) if scan else {}
     return SplitAudit(judgements, facts)
 

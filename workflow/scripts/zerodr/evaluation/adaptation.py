@@ -10,8 +10,8 @@ also hold what no fair bet refutes, as a few queries may show none of the rare g
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -46,6 +46,21 @@ class QueryKind:
     values: pd.DataFrame
     decides: bool = True
     first: pd.DataFrame | None = None
+
+
+def merge_equal(kind: QueryKind, texts: Mapping[str, str]) -> QueryKind:
+    """Average the queries whose text is the same: they know as much as one, and count as one.
+
+    Args:
+        kind: its frames have ids of queries as their index.
+        texts: of the queries, by id.
+    """
+    ids = kind.values.index.to_series()
+    first_id = ids.groupby([texts[key].strip().casefold() for key in ids], sort=False).transform("first")
+    if first_id.is_unique:
+        return kind
+    first = None if kind.first is None else kind.first.groupby(first_id, sort=False).any()
+    return replace(kind, values=kind.values.groupby(first_id, sort=False).mean(), first=first)
 
 
 @dataclass(frozen=True)

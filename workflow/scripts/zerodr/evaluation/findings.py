@@ -19,6 +19,7 @@ WORDS = {  # by their names in a summary
     "n_equal_judged": "judged documents among them",
     "n_identical_documents": "queries that are documents (same id and text) and find themselves; leave these out by "
     "--config byo_exclude_self=true",
+    "n_equal_queries": "queries whose text another one has, too; a table counts each, zerodr adapt their mean as one",
     "n_copied_queries": "queries whose text is that of a document with another id",
     "n_own_relevant": "relevant documents that have their query's id and are left out of its ranking, so that they "
     "count as not found: where the ids are equal by chance, leave byo_exclude_self out",
@@ -68,6 +69,7 @@ def read_findings(collection: Path, split: str, exclude_self: bool) -> dict[str,
         "n_equal_documents": (judged.get("equal_documents", 0), documents),
         "n_equal_judged": (judged.get("equal_judged", 0), judged.get("judged_documents", 0)),
         "n_identical_documents": (0 if exclude_self else judged.get("identical_documents", 0), asked),
+        "n_equal_queries": (judged.get("equal_queries", 0), asked),
         "n_copied_queries": (judged.get("copied_queries", 0), asked),
     }
     return {name: Finding(*pair) for name, pair in counts.items() if pair[0]}

@@ -13,10 +13,10 @@ from pydantic import Field
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import read_run
-from zerodr.collections.access import read_qrels, read_texts, split_queries
+from zerodr.collections.access import read_qrels, read_queries, read_texts, split_queries
 from zerodr.config.base import Settings, validate
 from zerodr.config.params import SENTENCES, Candidate
-from zerodr.evaluation.adaptation import JUDGED, Comparison, QueryKind, agreement, decide, sentences
+from zerodr.evaluation.adaptation import JUDGED, Comparison, QueryKind, agreement, decide, merge_equal, sentences
 from zerodr.evaluation.advice import advice, replaced, right_first
 from zerodr.evaluation.evaluate import read_measures
 from zerodr.evaluation.findings import WORDS, read_findings
@@ -152,11 +152,12 @@ def read_kinds(
     decides = row.proxy == all(other.proxy for other in settings.collections)
     both = pd.concat([frame for frame in (grades, read_qrels(home, row.split)) if frame is not None])
     first = right_at_first({name: runs[row.name, name] for name in names}, both, values.index)
+    texts = query_texts(home)
     if not row.proxy:
-        return [QueryKind(row.split, False, values, decides, first)]
+        return [merge_equal(QueryKind(row.split, False, values, decides, first), texts)]
     kinds = pd.Series(values.index).str.partition("-")[0].to_numpy()
     return [
-        QueryKind(str(kind), True, values[kinds == kind], decides, first[kinds == kind])
+        merge_equal(QueryKind(str(kind), True, values[kinds == kind], decides, first[kinds == kind]), texts)
         for kind in dict.fromkeys(kinds)
     ]
 
@@ -190,7 +191,13 @@ def judged_queries(asked: dict[str, pd.DataFrame], grades: pd.DataFrame | None, 
         name: measure(judge(run, grades, queries), [JUDGED_METRIC])[JUDGED_METRIC] for name, run in chosen.items()
     }
     frame = pd.DataFrame(values)
-    return [QueryKind(JUDGED, False, frame, first=right_at_first(chosen, grades, frame.index))]
+    kind = QueryKind(JUDGED, False, frame, first=right_at_first(chosen, grades, frame.index))
+    return [merge_equal(kind, query_texts(home))]
+
+
+def query_texts(home: Path) -> dict[str, str]:
+    """Read the texts of all queries of a collection by id."""
+    return read_queries(home).to_pandas().set_index("id")["text"].to_dict()
 
 
 # ---- what a person should judge --------------------------------------------------------------------------------
