@@ -102,6 +102,13 @@ def test_coco_reads_the_released_list_of_corpora(plan):
     assert "climate-fever" in corpora and "fever" not in corpora and "msmarco" in corpora
 
 
+def test_a_sequence_of_coco_has_128_tokens_at_most(plan):
+    """Section 5.1 has 128 tokens; the released spans are sentences, merged up to 30."""
+    for method in ("coco-dr", "coco-dr+paper", "coco-dr+no-coco", "coco-dr+large"):
+        stage = plan.chains.trained(method).chain["coco"]
+        assert (stage.objective.max_tokens, stage.cut.max_tokens) == (128, 30), method
+
+
 def test_figure_5c_is_by_training_losses_of_the_clusters(plan):
     """Section 5.5: gains on the nearest clusters' training loss, and 12 of 18 that have one."""
     item = SimpleNamespace(paper="coco-dr", item="figure5c")
@@ -242,6 +249,14 @@ def test_negatives_are_of_the_index_alone(plan, method):
     start = plan.chains.trained("t5-ance" if method == "moma-t5ance" else method)
     assert start.chain["ep0"].objective == stage.objective
     assert plan.chains.trained(method).chain["moma1"].training.evaluate_steps == 502_939 // 256, "figure 4 is by epoch"
+
+
+def test_t5_ance_has_the_settings_of_moma(plan):
+    """Appendix A.4 gives it ANCE's; with MoMA's, memory is all that differs."""
+    ours, theirs = (plan.chains.trained(name).chain["ep1"].training for name in ("t5-ance", "moma-t5ance+no-memory"))
+    apart = {"evaluate_steps": theirs.evaluate_steps, "restart_schedule": theirs.restart_schedule}
+    assert ours.model_copy(update=apart) == theirs
+    assert ours.optimizer != plan.chains.trained("ance").chain["ep1"].training.optimizer
 
 
 def test_adist_spreads_over_documents_at_the_size_of_t5_base(plan):
