@@ -190,7 +190,9 @@ def test_a_printed_mean_is_of_all_targets_of_its_table(plan):
 @pytest.mark.parametrize("method", ["berm-dpr", "berm-kd", "berm-ance", "coco-berm"])
 def test_published_is_the_papers_throughout(plan, method):
     """Eq. 4 to 6: KL, one cross entropy, and weights 0.1 and 1.0 in that order; the other is offered."""
-    berm = list(plan.chains.trained(method).chain.values())[-1].find("berm")
+    stage = list(plan.chains.trained(method).chain.values())[-1]
+    berm, label = stage.find("berm"), stage.find("units").label
+    assert (label.delta, label.aggregation) == (0.1, "sum")
     assert (berm.how.over_units, berm.how.softmaxes, berm.how.skips_last) == ("sum", 1, False)
     assert (berm.preset, berm.weights(0)) == ("paper", (0.1, 1.0))
     assert berm.model_copy(update={"heavier": "r1"}).weights(0) == (1.0, 0.1)
