@@ -146,6 +146,10 @@ def test_contradictions_and_equal_scores_are_counted_by_query():
     assert count_doubts(run.assign(rank=lambda rows: -rows["rank"])) == {"n_rank_contradicts": (2, 3)}
     assert count_doubts(run[run["query"] != "q0"]) == {}
     assert count_doubts(run.assign(score=1.0)) == {"n_equal_scores": (3, 3)}
+    rows = [("q0", name, score, n) for n, (name, score) in enumerate([("b", 1.0), ("a", 0.5), ("c", 0.5)])]
+    tied = pd.DataFrame(rows, columns=run.columns)
+    assert count_doubts(tied) == {"n_tied_scores": (1, 1)}
+    assert count_doubts(tied.assign(document=["b", "c", "a"])) == {}
 
 
 def test_queries_that_nobody_knows_are_named_with_their_line(folder, caplog):

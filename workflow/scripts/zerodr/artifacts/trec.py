@@ -35,6 +35,8 @@ SCORE = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?
 DOUBTS = {  # by their name in a summary
     "n_rank_contradicts": "scores contradict the ranks in %d of %d queries, and scores decide: distances need a minus",
     "n_equal_scores": "all scores are equal in %d of %d queries, so that document ids decide their order",
+    "n_tied_scores": "scores of the first 10 documents tie in %d of %d queries whose ranks order them otherwise, so "
+    "that document ids decide their order: write more digits, or ranks as scores",
     "n_equal_in_float32": "in %d of %d queries scores of the first 10 differ by less than trec_eval reads (float32), "
     "so that document ids decide their order: subtract a constant, or write ranks as scores",
     "n_rising_lines": "scores rise from line to line in %d of %d queries, whose ranks say nothing, and scores decide: "
@@ -307,16 +309,31 @@ def count_doubts(run: pd.DataFrame) -> dict[str, RunDoubt]:
     later = same & ordered["rank"].gt(ordered["rank"].shift())
     rising = ordered.loc[later & ordered["score"].gt(ordered["score"].shift()), "query"].nunique()
     several = ordered.loc[same, "query"].nunique()
-    unequal = ordered.loc[same & ordered["score"].ne(ordered["score"].shift()), "query"].nunique()
+    equal = ordered["score"].eq(ordered["score"].shift())
+    unequal = set(ordered.loc[same & ~equal, "query"])
     counts = {
         "n_rank_contradicts": rising,
         "n_rising_lines": _rising_lines(run, queries),
         "n_ranks_as_scores": _ranks_as_scores(run, queries),
-        "n_equal_scores": several - unequal,
+        "n_equal_scores": several - len(unequal),
+        "n_tied_scores": len(unequal & _reordered(ordered, later & equal)),
         "n_equal_in_float32": _rounded_alike(run),
         "n_several_tags": int((run.groupby("query")["tag"].nunique() > 1).sum()) if "tag" in run else 0,
     }
     return {name: RunDoubt(count, several) for name, count in counts.items() if count}
+
+
+def _reordered(ordered: pd.DataFrame, tied: pd.Series) -> set[str]:
+    """Return the queries whose first TOP documents come in another order by ids than by ranks, where scores are tied.
+
+    Args:
+        ordered: lines by query and rank.
+        tied: lines with the score of the one before, of the same query.
+    """
+    tied &= ordered.groupby("query", sort=False, observed=True).cumcount() <= TOP
+    documents = ordered["document"]
+    later, earlier = documents[tied].astype(str), documents.shift()[tied].astype(str)
+    return set(ordered.loc[tied, "query"][later > earlier])
 
 
 class RunCut(NamedTuple):
