@@ -40,6 +40,8 @@ def test_a_table_of_some_columns_has_another_name(root):
     assert nearest_target("results/beir/all.tsv", plan) == "with these collections it is results/beir/scifact.tsv"
     assert nearest_target(paths.compared("all", "holes.tsv"), plan).endswith(paths.compared("scifact", "holes.tsv"))
     assert nearest_target("results/beir/al.tsv", plan).startswith("did you mean")
+    other = nearest_target("results/beir/scifact+nfcorpus.tsv", plan)
+    assert other == "these collections are not chosen: add --config collections=scifact,nfcorpus"
 
 
 def test_a_table_is_found_under_its_columns_in_any_order_and_under_all_of_them(root):

@@ -138,6 +138,8 @@ def nearest_target(path: str, plan: Plan) -> str:
     chosen = in_order(ALL_COLUMNS.sub(f"/{plan.selection}", path), plan)
     if chosen != path and is_target(chosen, plan):
         return f"with these collections it is {chosen}"
+    if others := _unselected(path, plan):
+        return f"these collections are not chosen: add --config collections={','.join(others)}"
     segments, known = path.split("/"), names(plan)
     alike: set[str] = set()
     for target in _alike(segments):
@@ -147,6 +149,17 @@ def nearest_target(path: str, plan: Plan) -> str:
         ]
         alike |= {"/".join(words) for words in product(*close)}
     return nearest(path, alike) if alike else "see: python -m zerodr targets"
+
+
+def _unselected(path: str, plan: Plan) -> list[str]:
+    """List the collections, joined by `+` in the path of a table, that are known and not those of this plan."""
+    for target in TARGETS:
+        start, selection, end = target.path.partition("{selection}")
+        named = path.removeprefix(start).removesuffix(end).split("+")
+        known = len(named) > 1 and {*named} <= plan.bench.collections.keys()
+        if selection and known and path == f"{start}{'+'.join(named)}{end}":
+            return named
+    return []
 
 
 def _alike(segments: list[str]) -> Iterator[Target]:
