@@ -3,8 +3,9 @@
 A kind of n queries has the weight n / (n + 40): the judgements of a folder, known titles, known sentences. Differences
 have intervals that hold for all comparisons of the table at once (Bonferroni).
 
-Intervals are quantiles of the means of random subsets of the queries; those of differences over fewer than MANY queries
-also hold what no fair bet refutes, as a few queries may show none of the rare gains or losses: see `significance`.
+Intervals are quantiles of the means of random subsets of the queries. Those of differences over fewer than MANY queries
+also hold what no fair bet refutes, as a few queries may show none of the rare gains or losses; those over more hold
+what skewness allows: see `significance`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import numpy as np
 import pandas as pd
 
 from zerodr.evaluation.numbers import interval, signed
-from zerodr.evaluation.significance import STAKE, betting_bounds, bounds, subset_means
+from zerodr.evaluation.significance import STAKE, betting_bounds, bounds, skewed_bounds, subset_means
 
 LEVEL = 0.95
 HALF = 40  # queries of a kind that has half the weight of one without end: differences of queries deviate by about .2,
 # those of kinds by about .03, and (.2 / .03) ** 2 is about 40
-MANY = 120  # queries from which random subsets alone are wrong in about 5 % where one query in ten gains much
+MANY = 200  # queries from which a correction for skewness is enough: errors of 5 % where one query in fifty gains much
 ALL = "mean"
 JUDGED = "judged"  # the kind of queries that a person graded in to_judge.tsv
 Verdict = Literal["adapt", "keep", "undecided"]
@@ -167,7 +168,7 @@ class Comparison:
             values = np.concatenate([kind.values[left] - kind.values[right] for kind, _ in self._weighted[name]])
             shares = np.concatenate([np.full(len(kind.values), share) for kind, share in self._weighted[name]])
             few = 1 / (shares @ shares) < MANY  # queries of equal shares that would tell as much
-            least, most = betting_bounds(values, shares, self.tail) if few else (1.0, -1.0)
+            least, most = (betting_bounds if few else skewed_bounds)(values, shares, self.tail)
             value = float(self._means[name][one] - self._means[name][other])
             return value, min(float(low[0]), least), max(float(high[0]), most)
 
