@@ -119,6 +119,9 @@ def follow(pages: tuple[Path, ...], target: Path) -> Path:
     (folder / "path/to/scifact.trec").write_text("q Q0 1 1 1.0 t\n")
     (folder / "groups.tsv").write_text("query\tgroup\nq\tlaw\n")
     (folder / "scores.parquet").touch()  # of negatives: a plan looks at its name
+    (folder / "resources/negatives").mkdir(parents=True)
+    for name in ("msmarco-hard-negatives.jsonl.gz", "msmarco-scores.parquet"):
+        (folder / "resources/negatives" / name).touch()
     (folder / "path/to/scores.tsv").write_text("method\tcollection\tndcg_at_10\nours\tscifact\t0.7\n")
     (notes / "queries.jsonl").write_text('{"_id": "q", "text": "a note?"}\n')
     (notes / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t1\t1\n")

@@ -233,6 +233,9 @@ def log_capital(values: np.ndarray, shares: np.ndarray, tail: float, mean: float
     A value of share s multiplies the capital by 1 + c s (value - mean), whose expectation is at most
     exp(c s (its mean - mean)), so that the product's is at most 1. Where that could be negative, exp(-c s (1 + mean))
     takes its place. One capital is divided among as many c as there are different shares.
+
+    >>> round(log_capital(np.full(40, 0.4), np.full(40, 1 / 40), 0.025, 0.0), 2)
+    12.88
     """
     room, logs = 1 + mean, []
     usual = math.sqrt(-2 * math.log(tail) / (shares @ shares)) / SPREAD

@@ -89,7 +89,7 @@ def _absent(graph: Graph, name: str, runs: dict[str, dict[str, Any]], collection
 def _own_folder(graph: Graph, collection: str) -> list[str]:
     """List the words of a command that name the user's own folder of a collection; none for one of the registry."""
     record = graph.record(collection)
-    own = record is not None and record["rule"] == "normalize_corpus"
+    own = record is not None and facts_of(record["rule"]).kind == "import"
     return ["--config", f"byo={record['spec']['params']['archive']}"] if record and own else []
 
 
