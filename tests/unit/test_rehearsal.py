@@ -259,16 +259,22 @@ def test_a_run_and_a_dry_run_warn_of_the_same_disk(monkeypatch):
     assert starting.foretell(workflow, plan, slurm=False) == []
 
 
+def replace_snakemake(folder, monkeypatch, body):
+    """Let rehearsals in a folder with a configuration start a script in the place of Snakemake."""
+    write_config(folder)
+    (folder / "resources").mkdir()
+    script = folder / "python"
+    script.write_text(f"#!/bin/bash\n{body}\n")
+    script.chmod(0o755)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "executable", str(script))
+
+
 @pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])
 def test_a_rehearsal_ends_within_its_time_as_by_ctrl_c(tmp_path, monkeypatch, handler):
     """Also where a shell started it in the background, which ignores Ctrl-C."""
-    write_config(tmp_path)
-    (tmp_path / "resources").mkdir()
-    script = tmp_path / "python"
-    script.write_text("#!/bin/bash\ntrap 'echo $PWD > stopped; exit 130' INT\nwhile :; do sleep 0.05; done\n")
-    script.chmod(0o755)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "executable", str(script))
+    body = "trap 'echo $PWD > stopped; exit 130' INT\nwhile :; do sleep 0.05; done"
+    replace_snakemake(tmp_path, monkeypatch, body)
     before = signal.signal(signal.SIGINT, handler)
     try:
         assert rehearse(["all"], plan_of(tmp_path), substitutes=False, within_s=0.5) == 130
@@ -278,13 +284,7 @@ def test_a_rehearsal_ends_within_its_time_as_by_ctrl_c(tmp_path, monkeypatch, ha
 
 
 def test_a_snakemake_that_was_killed_is_told(tmp_path, monkeypatch, capsys):
-    write_config(tmp_path)
-    (tmp_path / "resources").mkdir()
-    script = tmp_path / "python"
-    script.write_text("#!/bin/bash\nkill -KILL $$\n")
-    script.chmod(0o755)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "executable", str(script))
+    replace_snakemake(tmp_path, monkeypatch, "kill -KILL $$")
     assert rehearse(["all"], plan_of(tmp_path), substitutes=False, within_s=None) == 137
     assert capsys.readouterr().err.startswith("snakemake was ended by SIGKILL: the same command resumes")
 

@@ -125,9 +125,16 @@ def _unknown_target(target: str, suggest: Callable[[str], str]) -> str:
 def _absent_files(match: re.Match[str], remark: Callable[[str], str]) -> str:
     rule, paths, model = match[1], match[3].split(), _MODEL.search(match[2])
     about = remark(model[1]) if model else ""
-    step = "put it there, or name another" if len(paths) == 1 else "put them there, or name others"
+    one = len(paths) == 1
+    step = "put it there, or name another" if one else "put them there, or name others"
     step += f"; {model[1]} {about}" if model and any(Path(path).name in about for path in paths) else ""
-    return str(ConfigError(rule, f"reads {', '.join(paths)}, which is no file and which no rule makes", step))
+    return str(
+        ConfigError(
+            rule,
+            f"reads {', '.join(paths)}, which {'is no file' if one else 'are no files'} and which no rule makes",
+            step,
+        )
+    )
 
 
 def advise_profile(triggers: Iterable[object]) -> None:

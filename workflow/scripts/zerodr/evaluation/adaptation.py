@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from zerodr.collections.audit import fold
 from zerodr.evaluation.numbers import interval, signed
 from zerodr.evaluation.significance import STAKE, betting_bounds, bounds, skewed_bounds, subset_means
 
@@ -57,7 +58,7 @@ def merge_equal(kind: QueryKind, texts: Mapping[str, str]) -> QueryKind:
         texts: of the queries, by id.
     """
     ids = kind.values.index.to_series()
-    first_id = ids.groupby([texts[key].strip().casefold() for key in ids], sort=False).transform("first")
+    first_id = ids.groupby([fold(texts[key]) for key in ids], sort=False).transform("first")
     if first_id.is_unique:
         return kind
     first = None if kind.first is None else kind.first.groupby(first_id, sort=False).any()

@@ -27,10 +27,13 @@ def pack_dataset(asked: str, target: Path) -> str:
         asked: its name at ir_datasets, such as `beir/scifact/test`.
 
     Raises:
-        CollectionError: no such name, a part is missing, or it can't be had.
+        CollectionError: no such name, it lacks documents, queries or judgements, or can't be had.
     """
-    import ir_datasets
-
+    try:
+        import ir_datasets
+    except ModuleNotFoundError as error:
+        step = "run: pip install ir_datasets==0.6.3 (make does, too)"
+        raise CollectionError(asked, f"needs the package {error.name}", step) from None
     try:
         data = ir_datasets.load(asked)
     except KeyError:

@@ -179,7 +179,7 @@ class LooseReader(FolderReader):
 
 
 def are_judgements(names: Sequence[str], sample: Sequence[dict[str, Any]]) -> bool:
-    """True for the rows of a table of judgements or of a ranking: ids and numbers, under such names or without names.
+    """Test whether rows are judgements or a ranking: ids and numbers, under such names or without names.
 
     >>> are_judgements(["qid", "docid", "rel"], [{"qid": "q1", "docid": "d7", "rel": 1}])
     True
@@ -213,7 +213,7 @@ def are_judgements(names: Sequence[str], sample: Sequence[dict[str, Any]]) -> bo
 
 
 def is_trec(text: bytes) -> bool:
-    """True for lines of judgements or of a ranking, in a file that looks like a text; the first may be a header."""
+    """Test whether a text holds lines of judgements or of a ranking; the first may be a header."""
     start = text[:SAMPLE_BYTES].decode(marked_encoding(text) or "latin-1", "replace")
     lines = [line for line in map(str.strip, start.split("\n")[:SAMPLE]) if line]
     return bool(lines) and all(TREC_LINE.fullmatch(line) for line in lines[1:] or lines)
