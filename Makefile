@@ -30,7 +30,7 @@ check-gpu: ## one GPU: the CPU's results, tokens a second, waiting, against peer
 	@$(ANY) benchmarks/gpu.py --packages || { PYTHON="$(PYTHON)" bash envs/create.sh && touch $(READY); }
 	@$(ANY) benchmarks/gpu.py --seconds 480 --json gpu.json
 	@if $(ANY) -c "import pytest" 2>/dev/null; \
-	then $(ANY) -m pytest -q -m "not slow" $(addprefix tests/unit/test_,$(addsuffix .py,finetune pretrain modir unit_training group_training fusing rem)); \
+	then $(ANY) -m pytest -q -m "not slow" $(addprefix tests/unit/test_,$(addsuffix .py,finetune pretrain modir unit_training weighting_training fusing rem)); \
 	else echo "stages of papers were not run: package pytest is missing"; fi
 
 drill: $(READY) ## 500 faults in all stages of a small DAG, as a table (as root on Linux; minutes; it resumes)
