@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import shutil
 import tempfile
 import time
@@ -149,8 +148,9 @@ def deterministic(device: str) -> Iterator[None]:
     if device == "cpu":
         yield
         return
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    from zerodr.training.jobs import repeat_bits
+
+    repeat_bits()
     try:
         yield
     finally:

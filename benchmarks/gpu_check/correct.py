@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from train import ROOT
 
-from gpu_check.check import Check
+from gpu_check.check import Check, deterministic
 from gpu_check.killed import KILLED_AT, trained
 from gpu_check.lessons import LESSONS, engine
 from gpu_check.report import Facts
@@ -25,7 +25,10 @@ FEW = 8  # queries of the one step
 
 
 def one_step(check: Check, name: str, compiled: bool = False) -> Facts:
-    """Compare loss, gradients and the objective's state (queue, classifier, weights of clusters) after one step."""
+    """Compare loss, gradients and the objective's state (queue, classifier, weights of clusters) after one step.
+
+    `repeats` says whether two steps as a training takes them (bf16, dropout, its kernels) have gradients of equal bits.
+    """
     losses, gradients, states = [], [], []
     for device, with_compiled in (("cpu", False), (check.device, compiled)):
         made = engine(
@@ -40,7 +43,7 @@ def one_step(check: Check, name: str, compiled: bool = False) -> Facts:
         )
         curves = {point: value for point, value, _ in made.fit()}
         losses.append(curves["loss"])
-        gradients.append(torch.cat([weight.grad.flatten().cpu() for weight in made.weights if weight.grad is not None]))
+        gradients.append(_gradients(made))
         states.append(_numbers(made.objective.state_dict()))
     state = max((apart(states[0][key], states[1][key]) for key in states[0]), default=None)
     found: Facts = {
@@ -49,9 +52,24 @@ def one_step(check: Check, name: str, compiled: bool = False) -> Facts:
         "gradients_apart": apart(*gradients),
         "state_apart": state,
         "weights": gradients[0].numel(),
+        "repeats": compiled or torch.equal(*(_trained_gradients(check, name) for _ in range(2))),
     }
     near = abs(losses[0] - losses[1]) < APART * abs(losses[0]) and found["gradients_apart"] < APART
-    return {"right": bool(near and gradients[0].any() and (state or 0.0) < APART)} | found
+    right = near and gradients[0].any() and (state or 0.0) < APART and found["repeats"]
+    return {"right": bool(right)} | found
+
+
+def _trained_gradients(check: Check, name: str) -> Tensor:
+    """Compute the gradients of one step in bf16 with dropout, by the kernels that a training takes."""
+    with deterministic(check.device):
+        made = engine(check, LESSONS[name], FEW, precision="bf16", steps=1, max_grad_norm=None)
+        made.fit()
+    return _gradients(made)
+
+
+def _gradients(made: Any) -> Tensor:
+    """Join the gradients of an engine's weights."""
+    return torch.cat([weight.grad.flatten().cpu() for weight in made.weights if weight.grad is not None])
 
 
 def _numbers(state: dict[str, Any]) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 import numpy as np
+import torch
 
 from gpu_check.check import Check
 from gpu_check.report import Facts
@@ -23,7 +24,9 @@ def encode(check: Check, precision: str) -> Facts:
     encoder = load_encoder(folder, precision, check.device)  # type: ignore[arg-type]
     tokens = encoder.tokenize(check.texts)
     few = [tokens[row] for row in range(FEW)]
-    a, b = encoder.encode_batch(few), load_encoder(folder, "fp32", "cpu").encode_batch(few)
+    plain = check.model()
+    with torch.inference_mode():
+        a, b = encoder.encode_batch(few), plain.encode(plain.pad(few), "document").numpy()
     cosine = float(((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)).min())
     batch_tokens, _ = choose_tokens(encoder, int(tokens.lengths.max()), BATCH_TOKENS, check.new_folder("choice"))
     batches, seconds = plan_batches(tokens.lengths, batch_tokens), []

@@ -262,6 +262,13 @@ def test_make_help_lists_every_target(root):
     assert {line.split()[1] for line in listed.splitlines()} == targets
 
 
+def test_the_gpu_check_names_tests_that_exist(root):
+    named = re.search(r"addprefix (\S+?),\$\(addsuffix (\S+?),([\w ]+)\)\)", (root / "Makefile").read_text())
+    assert named is not None
+    files = [root / f"{named[1]}{name}{named[2]}" for name in named[3].split()]
+    assert len(files) > 5 and [file.name for file in files if not file.is_file()] == []
+
+
 def test_examples_of_every_kind_are_found():
     assert len(commands("snakemake")) >= 40
     assert len(commands("python", "-m", "zerodr")) >= 10

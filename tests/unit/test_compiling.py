@@ -98,6 +98,7 @@ def test_compile_does_not_go_with_groups_that_read_gradients():
         validate(FinetuneParams, params, "x")
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU compiles them")
 def test_lineage_says_why_a_training_is_not_compiled_and_its_weights_are_plain_ones(tmp_path, monkeypatch):
     monkeypatch.chdir(lay_out(tmp_path))
     for place, asked in (("plain", False), ("asked", True)):

@@ -102,8 +102,8 @@ class Config(Settings):
     offline: bool = False
     """Never ask the network: archives come from mirrors, models from folders, packages and the hub cache."""
     warm_start: bool = True
-    """Fork the jobs of a local run from one process that has imported their libraries (Linux without a GPU). false:
-    each job imports them."""
+    """Fork the jobs of a local run from one process that has imported their libraries (Linux). false: each job
+    imports them."""
     revisions: dict[str, str] = Field(default_factory=dict)
     """Commits of hub models by name, such as `{Luyu/condenser: <commit>}`. They replace those of recipes."""
     gated: tuple[str, ...] = ()

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from zerodr.artifacts import provenance
-from zerodr.artifacts.guard import count_gpus
 from zerodr.plan.rules import RULES
 
 LIBRARY = Path(__file__).parents[1]
@@ -42,6 +41,8 @@ NETWORKS = (
 NETWORK_KINDS = ("embed", "init", "train", "pretrain", "assemble", "augment", "score", "cluster", "export", "measure")
 SINGLE = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}  # an import starts no pool of threads
 SINGLE["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # nor Arrow's thread of an allocator that it does not use
+SINGLE["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # who asks for a GPU while importing does not begin with CUDA
+CUDA = "/dev/nvidia-uvm"  # opened by CUDA's first call, after which no fork of a process can use it
 
 
 class WarmProcess:
@@ -90,8 +91,8 @@ class WarmProcess:
 
 
 def fork_jobs() -> None:
-    """Let Snakemake fork the jobs of this process, where it is Linux without a GPU: CUDA does not survive a fork."""
-    if not sys.platform.startswith("linux") or count_gpus():
+    """Let Snakemake fork the jobs of this process, where it is Linux."""
+    if not sys.platform.startswith("linux"):
         return
     from snakemake.script import PythonScript
 
@@ -131,9 +132,15 @@ def serve(requests: int) -> None:
                 facts = RULES[request["rule"]]
                 _import([*(NETWORKS if facts.kind in NETWORK_KINDS else ()), f"zerodr.{facts.function.split(':')[0]}"])
                 gc.freeze()  # a job that counts the references of what it did not make copies all of it
-                if len(os.listdir("/proc/self/task")) == 1 and not os.fork():
+                if _forkable() and not os.fork():
                     channel.close()
                     _watch(snakemake, request)
+
+
+def _forkable() -> bool:
+    """Tell whether this process has one thread and has not begun with CUDA; else a job starts as without it."""
+    opened = (os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd"))
+    return len(os.listdir("/proc/self/task")) == 1 and CUDA not in opened
 
 
 def _import(names: Any) -> None:

@@ -79,19 +79,19 @@ def tables(plan: Plan) -> list[str]:
 
 def table(plan: Plan, methods: Sequence[str]) -> Params:
     """Params of every rule that shows a table: rows, columns, what is missing, column groups, protocol."""
-    rows = plan.bench.collections.values()
-    gated = [row.name for row in plan.wanted if row.access == "gated" and row not in plan.columns]
-    brought = [row for row in rows if row.kind == "own"]
-    unjudged = [row.name for row in brought if not row.evaluation_split and row.name not in plan.bench.faults]
-    groups = dict.fromkeys(group for row in rows for group in row.groups)
+    known = plan.bench.collections.values()
+    gated = [each.name for each in plan.wanted if each.access == "gated" and each not in plan.columns]
+    brought = [each for each in known if each.kind == "own"]
+    unjudged = [each.name for each in brought if not each.evaluation_split and each.name not in plan.bench.faults]
+    groups = dict.fromkeys(group for each in known for group in each.groups)
     return {
         "methods": [row(plan, name) for name in methods],
-        "collections": [row.model_dump(mode="json", include=SHOWN) for row in plan.columns],
+        "collections": [each.model_dump(mode="json", include=SHOWN) for each in plan.columns],
         "missing": [{"name": name, "reason": "gated: needs registration"} for name in gated]
         + [{"name": name, "reason": _unjudged(plan, name)} for name in unjudged]
         + [{"name": name, "reason": f"left out: {fault}"} for name, fault in plan.bench.faults.items()],
-        "groups": {group: list(dict.fromkeys(row.column for row in rows if group in row.groups)) for group in groups},
-        "aggregates": {row.aggregate: plan.chains.members(row.aggregate) for row in rows if row.aggregate},
+        "groups": {name: list(dict.fromkeys(each.column for each in known if name in each.groups)) for name in groups},
+        "aggregates": {each.aggregate: plan.chains.members(each.aggregate) for each in known if each.aggregate},
         "protocol": {"name": plan.config.protocol} | plan.protocol(plan.config.protocol).model_dump(mode="json"),
         "scale": plan.config.scale,
         "source": plan.source,

@@ -67,9 +67,19 @@ def device_of(gpus: int, group: Group) -> str:
         return "cpu"
     number = int(os.environ.get("LOCAL_RANK", group.rank))
     torch.cuda.set_device(number)
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    repeat_bits()
     return f"cuda:{number}"
+
+
+def repeat_bits() -> None:
+    """Let this process take kernels of the GPU whose results repeat bit by bit; where one has none, torch raises.
+
+    Warnings instead of errors (`warn_only`) are no way out: attention's backward pass adds up in any order then.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    # Nothing here reads memory before it writes it; to fill all of it first took a tenth of a step.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def keeper(state: Path, model: Any) -> Callable[[int], None]:
