@@ -309,6 +309,12 @@ def test_units_are_told_with_intervals(tmp_path):
     found = made("units", berm_report.units, tmp_path, inputs, item)
     assert found.shown[1][1] == ["Bm25", "0.7 [0.6, 0.8]", "0.7 [0.6, 0.8]"]
     drawn(tmp_path, inputs, item)
+    seeds = [{"seed": seed, "names": {}, "drawing": []} for seed in (13, 14)]
+    again = [unit_measures(tmp_path, f"{name}-seed14", value) for name, value in (("ours", 0.2), ("bm25", 0.9))]
+    both = {"measures": [*inputs["measures"], *again]}
+    found = made("units", berm_report.units, tmp_path, both, item, values=seeds)
+    assert found.shown[1][0][1] == "0.35 [0.2, 0.5]" and "largest mean of 2 seeds (13, 14)" in found.notes[0]
+    drawn(tmp_path, both, item, values=seeds)
     with pytest.raises(ArtifactError, match="has no measure dispersion_x, only balance_variance, random_accuracy"):
         made("units", berm_report.units, tmp_path, inputs, item | {"measures": ["dispersion_x"]})
 

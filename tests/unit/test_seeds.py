@@ -20,6 +20,7 @@ from zerodr.reporting import claims, item_tables, items
 
 CLAIM = {"kind": "claim", "methods": ["ours"], "baseline": "plain"}
 BOTH = ["plain", "ours"]
+GAIN = ["difference", "95 %"]
 SEEDS = [
     {"seed": seed, "names": {name: f"{name}{end}" for name in BOTH}, "drawing": BOTH}
     for seed, end in ((13, ""), (14, "-seed14"))
@@ -141,6 +142,30 @@ def test_differences_are_of_queries_averaged_over_seeds(tmp_path):
     assert made.shown[0] == ["", "A", "B", "mean"] and made.shown[1][2][1] == "+0.1375"
     assert [row[0] for row in made.shown[1][4:]] == ["seed 13", "seed 14", "deviation of seeds"]
     assert rows.loc["a", "seeds_sd"] == pytest.approx(0.025 / 2**0.5)
+
+
+def test_a_method_is_compared_with_its_own_control(tmp_path):
+    files = [scores(tmp_path, name, "a", VALUES[name, "a"]) for name in BOTH]
+    files.append(scores(tmp_path, "bare", "a", [0.0, 0.0, 0.0, 0.5]))
+    item = CLAIM | {"methods": ["ours", "plain"], "baseline": "plain", "controls": {"plain": "bare"}}
+    named = ["plain", "ours", "bare"]
+    values = [{"seed": 13, "names": {name: name for name in named}, "drawing": named}]
+    stage, settings = told(item, {"per_query": files}, tmp_path, collections=("a",), methods=named, values=values)
+    made = claims.claim(stage, settings, item_of(settings.item, "x"))
+    assert made.frame.set_index(["method", "collection"])["difference"].loc[:, "a"].to_dict() == pytest.approx(
+        {"ours": 0.125, "plain": 0.375}
+    )
+    assert [row[0] for row in made.shown[1]] == [
+        "Plain",
+        "Ours",
+        "difference",
+        "95 %",
+        "Bare",
+        "Plain",
+        *("difference", "95 %"),
+    ]
+    with pytest.raises(ConfigError, match="controls: other is not among methods"):
+        item_of(item | {"title": "x", "controls": {"other": "bare"}}, "x")
 
 
 def test_few_seeds_are_no_claim(tmp_path):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from collection_helpers import beir_zip, json_lines, normalize
 
 from zerodr.artifacts.digest import file_digest
 from zerodr.collections.access import read_corpus, read_qrels, read_queries
-from zerodr.collections.normalize import NormalizeSettings, write_collection
+from zerodr.collections.normalize import ANSWER_SCHEMA, NormalizeSettings, write_collection
 from zerodr.collections.transform import Normalized, invented, transformed
 from zerodr.config.registry import read_family
 from zerodr.config.transform import Transform
 from zerodr.errors import ConfigError
+from zerodr.papers.berm.answers import read_answers
 
 ARTICLES, SENTENCES = 40, 3
 
@@ -102,6 +106,31 @@ def test_two_documents_become_one(source, tmp_path):
         assert f"d{query[1:]}-{1 - grade}" in document.split("+")
     positives = new["qrels"][new["qrels"]["grade"] > 0]
     assert len(positives) == ARTICLES
+
+
+def test_answers_move_with_their_documents_and_questions_are_drawn_by_half(source, tmp_path):
+    toy = tmp_path / "toy"
+    shutil.copytree(source, toy)
+    texts = {r["id"]: r["text"] for batch in read_corpus(source) for r in batch.to_pylist()}
+    rows = [
+        {"query_id": f"q{a}", "corpus_id": f"d{a}-0", "split": "test", "answers": [{"text": f"x{a}", "start": start}]}
+        for a in range(ARTICLES)
+        if (start := texts[f"d{a}-0"].index(f"x{a}"))
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, ANSWER_SCHEMA), toy / "answers.parquet")
+    new = make(toy, tmp_path / "new", kind="join")
+    joined = {key: row["text"] for key, row in new["documents"].items()}
+    spans = read_answers(tmp_path / "new", "test", joined)
+    assert len(spans.spans) == ARTICLES and spans.displaced == 0
+    halves = {
+        name: set(make(toy, tmp_path / name, kind="join", **shares)["qrels"]["query"])
+        for name, shares in {"first": {"second": 0.0}, "second": {"first": 0.0}, "half": {"first": 0.5}}.items()
+    }
+    assert halves["first"] | halves["second"] == set(new["queries"]) and not halves["first"] & halves["second"]
+    firsts = {document.split("+")[0] for document in new["documents"]}
+    assert halves["first"] == {f"q{a}" for a in range(ARTICLES) if f"d{a}-0" in firsts}
+    assert halves["second"] < halves["half"] < set(new["queries"])
+    assert {query for query, _ in read_answers(tmp_path / "first", "test", joined).spans} == halves["first"]
 
 
 def test_a_mixture_has_as_many_questions_as_asked(source, tmp_path):

@@ -258,6 +258,16 @@ def test_labels_find_the_sentence_that_the_query_asks_for(project):
     assert lines[0].split("\t")[:4] == ["query", "document", "unit", "essential"] and "*" in lines[1].split("\t")
 
 
+def test_answers_can_be_the_labels(project):
+    segment()
+    labels = pq.read_table(label(by="answers") / "labels.parquet")["label"].to_pylist()
+    assert labels == [*(i % 3 for i in range(QUERIES - 1)), IGNORED]
+    (project / "results/source/answers.parquet").unlink()
+    seal(project / "results/source")
+    with pytest.raises(CollectionError, match="has no answers, by which its units are to be labelled"):
+        label(by="answers")
+
+
 def make_read(folder: Path, favourite: int, drop: int = 0) -> None:
     """Reader scores that favour one unit of every document."""
     units = rows_of(Path("results/units"))
@@ -327,6 +337,7 @@ def test_answers_that_stand_elsewhere_are_left_out(project, caplog):
         (CutSettings, {"segmenter": "fixed_tokens"}, "needs tokens_per_unit"),
         (CutSettings, {"tokens_per_unit": 4}, "only it uses it"),
         (UnitSettings, {"label": {"delta": 0.2}}, "reader is not set"),
+        (UnitSettings, {"label": {"by": "answers"}, "reader": "reader"}, "leave reader out"),
         (BermSettings, {"w_r1": 0.0, "preset": "released_dpr"}, "both 0"),
         (BermSettings, {"preset": "offical_ance"}, "preset"),
         (BermSettings, {"preset": "released_ance", "heavier": "r2"}, "heavier has no effect"),

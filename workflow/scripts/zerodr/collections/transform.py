@@ -1,7 +1,7 @@
 """Make a collection of others by changing their texts: stage `transform_collection`.
 
 Each way is a reader of normalised collections that changes what it passes on, so that `write_collection` audits the
-result as it audits an archive. Answers, whose places in the texts change, are left out.
+result as it audits an archive. Only joined documents keep their answers: elsewhere texts change.
 """
 
 import hashlib
@@ -11,8 +11,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import qrels_files, read_corpus, read_qrels, read_queries
@@ -72,7 +74,7 @@ def transformed(settings: Transform, sources: Mapping[str, Reader], seed: int) -
         "new_words": lambda: NewWords(whole, settings.words, seed),
         "cipher": lambda: Ciphered(whole, settings.share, seed),
         "boilerplate": lambda: WithBoilerplate(whole, settings.longest, settings.shared, seed),
-        "join": lambda: Joined(whole, seed),
+        "join": lambda: Joined(whole, (settings.first, settings.second), seed),
     }
     return ways[settings.kind]()
 
@@ -124,6 +126,11 @@ class Normalized(Reader):
         """Read the judgements of a split."""
         for n, row in enumerate(read_qrels(self.folder, split).itertuples(index=False), 1):
             yield Judgement(row.query, row.document, row.grade, self.folder.name, n)
+
+    def answers(self) -> Iterator[dict[str, Any]] | None:
+        """Read the answers, if there are any."""
+        path = self.folder / "answers.parquet"
+        return iter(pq.read_table(path).to_pylist()) if path.exists() else None
 
 
 class Changed(Reader):
@@ -273,12 +280,17 @@ class WithBoilerplate(Changed):
 
 
 class Joined(Changed):
-    """Two documents become one, the second behind the first; a question's judgements follow.
+    """Two documents become one, the second behind the first; a question's judgements and answers follow.
 
     Args:
         whole: reads the collection.
-        seed: decides which two.
+        shares: of the questions about first and about second halves, which are kept.
+        seed: decides which two, and which questions.
     """
+
+    def __init__(self, whole: Reader, shares: tuple[float, float], seed: int) -> None:
+        super().__init__(whole, seed)
+        self.shares = shares
 
     @cached_property
     def pairs(self) -> dict[str, str]:
@@ -286,6 +298,15 @@ class Joined(Changed):
         order = sorted((row.id for row in self.whole.documents()), key=partial(lot, self.seed))
         joined = ["+".join(order[n : n + 2]) for n in range(0, len(order), 2)]
         return {key: joined[n // 2] for n, key in enumerate(order)}
+
+    def is_second(self, document: str) -> bool:
+        """Check whether a document is a second half."""
+        return self.pairs[document].endswith(f"+{document}")
+
+    def is_kept(self, query: str) -> bool:
+        """Draw a question by the half of its first relevant document."""
+        documents = self.relevant.get(query)
+        return not documents or lot(self.seed, query) < self.shares[self.is_second(documents[0])] * 2**64
 
     def documents(self) -> Iterator[Document]:
         """Read the joined documents, in the order of their second halves."""
@@ -295,8 +316,8 @@ class Joined(Changed):
             if name == row.id:
                 yield row
             elif name in waiting:
-                halves = sorted((waiting.pop(name), row), key=lambda half: not name.startswith(f"{half.id}+"))
-                yield self.document(row)._replace(text="\n".join(f"{h.title} {h.text}".strip() for h in halves))
+                halves = sorted((waiting.pop(name), row), key=lambda half: self.is_second(half.id))
+                yield self.document(row)._replace(text="\n".join(map(half_text, halves)))
             else:
                 waiting[name] = row
 
@@ -305,17 +326,39 @@ class Joined(Changed):
         return row._replace(id=self.pairs[row.id], title="")
 
     def query(self, row: Query) -> Query:
-        """Return the question as it is."""
+        """Return a question as it is."""
         return row
 
     def judgements(self, split: str) -> Iterator[Judgement]:
         """Read the judgements, of a document that holds several the highest."""
         best: dict[tuple[str, str], Judgement] = {}
-        for row in self.whole.judgements(split):
+        for row in (row for row in self.whole.judgements(split) if self.is_kept(row.query)):
             moved = row._replace(document=self.pairs.get(row.document, row.document))
             key = moved.query, moved.document
             best[key] = max(best.get(key, moved), moved, key=lambda judgement: judgement.grade)
         return iter(best.values())
+
+    def answers(self) -> Iterator[dict[str, Any]] | None:
+        """Read the answers to the questions that are kept, where they stand in the joined documents."""
+        rows = self.whole.answers()
+        return None if rows is None else map(self._moved, (row for row in rows if self.is_kept(row["query_id"])))
+
+    def _moved(self, row: dict[str, Any]) -> dict[str, Any]:
+        document = row["corpus_id"]
+        spans = [span | {"start": span["start"] + self.before[document]} for span in row["answers"]]
+        return row | {"corpus_id": self.pairs[document], "answers": spans}
+
+    @cached_property
+    def before(self) -> dict[str, int]:
+        """Characters that stand before each document's text."""
+        rows = {row.id: (len(half_text(row)), len(row.text.rstrip())) for row in self.whole.documents()}
+        firsts = {self.pairs[key]: half + 1 for key, (half, _) in rows.items() if not self.is_second(key)}
+        return {k: half - text + self.is_second(k) * firsts[self.pairs[k]] for k, (half, text) in rows.items()}
+
+
+def half_text(row: Document) -> str:
+    """Return a document as it stands in a joined one."""
+    return f"{row.title} {row.text}".strip()
 
 
 class Mixed(Reader):

@@ -16,8 +16,8 @@ class Item(Settings):
     """Heading of the table and the figure."""
     collections: tuple[str, ...] | None = None
     """The paper's collections: names, columns or groups of the registry. They are planned at a scale that is
-    `as_published`, and at any if some are made of others; else, and where `collections` are chosen, the main table's
-    columns are used. None: these."""
+    `as_published`, and at any in results/lab; else, and where `collections` are chosen, the main table's columns are
+    used. None: these."""
     protocol: str | None = None
     """Protocol of its rankings at a scale that is `as_published`. None: the paper's."""
     published: str | None = None

@@ -1,9 +1,9 @@
 """Tables and figures of the papers: `config/papers/<paper>.yaml`, an item of a known kind each."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings, mapping, validate
 from zerodr.config.custom import custom_files
@@ -57,12 +57,26 @@ class MethodsItem(Item):
 class ClaimItem(Item):
     """What methods gain over their control: the mean over seeds, by collection and over all of them."""
 
+    later: ClassVar = ("controls",)
+
     methods: tuple[str, ...] = Field(min_length=1)
     """Methods with the ingredient."""
     baseline: str
     """Their control, which lacks it."""
+    controls: dict[str, str] = {}
+    """Methods whose control is another one."""
     measure: MeasureName = "ndcg_cut_10"
     """Measure that is compared, by its name in `zerodr.config.measures`."""
+
+    @model_validator(mode="after")
+    def _known(self) -> "ClaimItem":
+        if unknown := sorted(self.controls.keys() - set(self.methods)):
+            raise ValueError(f"controls: {', '.join(unknown)} is not among methods")
+        return self
+
+    def control(self, method: str) -> str:
+        """Name a method's control."""
+        return self.controls.get(method, self.baseline)
 
 
 class SimilarityItem(Item):

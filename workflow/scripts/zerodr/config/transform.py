@@ -10,12 +10,15 @@ from zerodr.config.base import Settings
 class Transform(Settings):
     """How a collection is made of others. What is drawn at random comes from the ids and the bench's seed."""
 
+    later: ClassVar = ("first", "second")
     read_with: ClassVar = {
         "words": ("kind", ("new_words",)),
         "share": ("kind", ("cipher",)),
         "longest": ("kind", ("boilerplate",)),
         "shared": ("kind", ("boilerplate",)),
         "questions": ("kind", ("mix",)),
+        "first": ("kind", ("join",)),
+        "second": ("kind", ("join",)),
     }
     kind: Literal["new_words", "cipher", "boilerplate", "join", "mix"]
     """`new_words`: content words become invented ones, in documents and questions. `cipher`: all words of a share of
@@ -32,6 +35,10 @@ class Transform(Settings):
     shared: bool = False
     """boilerplate: a question and its relevant documents get the same words. Otherwise each text gets words
     of its own draw."""
+    first: float = Field(1.0, ge=0, le=1)
+    """join: share of the questions about first halves that is kept, in each split."""
+    second: float = Field(1.0, ge=0, le=1)
+    """join: the same of the questions about second halves."""
     questions: dict[str, int] = {}
     """mix: how many questions of a split are drawn from each collection; all where one is not named."""
 

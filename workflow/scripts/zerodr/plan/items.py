@@ -29,7 +29,8 @@ from zerodr.plan.registry import READS_TARGET, Files, Params, inputs, params
 from zerodr.plan.reporting import remarks_of
 
 PRINTED = ("published", "rows", "cells", "repeats", "protocol")  # fields that say which printed values are shown
-NAMING = ("methods", "method", "baseline", "models", "units_of", "lines", "references")  # fields that name methods
+NAMING = ("methods", "method", "baseline", "controls", "models", "units_of", "lines", "references")
+"""Fields that name methods."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def _methods(plan: Plan, item: MethodsItem | SimilarityItem, collections: list[s
 @reads(ClaimItem)
 def _claim(plan: Plan, item: ClaimItem, collections: list[str]) -> Reads:
     """Read the methods and their counterparts with other seeds."""
-    named = list(dict.fromkeys([item.baseline, *item.methods]))
+    named = list(dict.fromkeys([item.baseline, *item.methods, *item.controls.values()]))
     seeds = counterparts(plan, named)
     ranked = dict.fromkeys(name for one in seeds for name in one["names"].values())
     return Reads(list(ranked), named=named, values=seeds)

@@ -2,7 +2,7 @@
 
 from zerodr.config.files import known
 from zerodr.config.item import Item, TargetItem
-from zerodr.config.papers import Paper
+from zerodr.config.papers import LAB, Paper
 from zerodr.config.registry import Collection
 from zerodr.errors import ConfigError
 from zerodr.plan.plan import Plan
@@ -43,7 +43,7 @@ def item_collections(plan: Plan, paper: str, name: str) -> list[str]:
     item = find_item(plan, paper, name)
     chosen = [row for row in plan.columns if row.name != plan.source]
     named = named_collections(plan, item) if item.collections and not plan.config.collections else []
-    if plan.bench.scale.as_published or any(row.transform for row in named):
+    if plan.bench.scale.as_published or (paper == LAB and named):
         chosen = [row for row in named if row.access == "public" or row.name in plan.config.gated] or chosen
     if isinstance(item, TargetItem):
         chosen = [row for row in chosen if row.column == row.name]

@@ -38,9 +38,9 @@ def claim(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         every = [names[0][item.baseline], *(name[method] for name in names)]  # first: its queries are those of all
         return {c: _over_seeds(scores, every, c)[1:] for c in settings.collections}
 
-    control, rows = of(item.baseline), list[dict[str, object]]()
+    rows = list[dict[str, object]]()
     for method in item.methods:
-        values = of(method)
+        values, control = of(method), of(item.control(method))
         resampled = []
         for number, name in enumerate(settings.collections):
             difference = values[name] - control[name]
@@ -95,10 +95,10 @@ def _gain(
 
 
 def _notes(settings: ItemParams, item: ClaimItem, queries: Sequence[int], seeds: list[int]) -> list[str]:
-    control = settings.methods[item.baseline]
+    control = "the control above it" if item.controls else settings.methods[item.baseline]
     counted = f"{len(seeds)} seeds ({', '.join(map(str, seeds))})" if len(seeds) > 1 else f"one seed ({seeds[0]})"
     drawing = settings.values[0]["drawing"]
-    alike = [settings.methods[name] for name in (item.baseline, *item.methods) if name not in drawing]
+    alike = [settings.methods[name] for name in settings.methods if name not in drawing]
     notes = [
         f"{label_of(item.measure)}, {counted}; each query's measure is averaged over seeds, then "
         f"compared: {marks_note(control, len(queries), ', ')}; 95 % intervals over queries, of these seeds "
@@ -120,10 +120,12 @@ def _shown(
     frame: pd.DataFrame, settings: ItemParams, item: ClaimItem, seeds: list[int]
 ) -> tuple[list[str], list[list[str]]]:
     header = ["", *settings.collections.values(), "mean"]
-    first = frame[frame["method"] == item.methods[0]]
-    rows = [[settings.methods[item.baseline], *map(fixed, first["control"])]]
+    rows, above = list[list[str]](), ""
     for method in item.methods:
-        of_method = frame[frame["method"] == method]
+        of_method, control = frame[frame["method"] == method], item.control(method)
+        if control != above:
+            rows.append([settings.methods[control], *map(fixed, of_method["control"])])
+            above = control
         rows.append([settings.methods[method], *map(fixed, of_method["value"])])
         gains = [
             f"{signed(row.difference)} {mark_of(row.difference, row.p_t_holm)}".rstrip()
@@ -131,7 +133,7 @@ def _shown(
         ]
         spans = [interval(row.difference_low, row.difference_high) for row in of_method.itertuples()]
         rows += [["difference", *gains], ["95 %", *spans]]
-        if len(seeds) > 1 and {method, item.baseline} & set(settings.values[0]["drawing"]):
+        if len(seeds) > 1 and {method, control} & set(settings.values[0]["drawing"]):
             for seed in seeds:
                 rows.append([f"seed {seed}", *map(signed, of_method[f"difference_seed{seed}"])])
             rows.append(["deviation of seeds", *map(fixed, of_method["seeds_sd"])])
@@ -153,7 +155,7 @@ def draw_claim(frame: pd.DataFrame, settings: ItemParams) -> Figure:
             axes.plot(rows[seed], range(len(labels)), linestyle="", marker="o", markersize=2.5, color=COLORS[1])
         axes.set_title(wrapped(figure, settings.methods[method], TITLE * min(len(methods), ACROSS)), fontsize=9)
     measure = label_of(settings.item.get("measure", METRIC))
-    control = settings.methods[settings.item["baseline"]]
+    control = "its control" if settings.item.get("controls") else settings.methods[settings.item["baseline"]]
     many = f"mean of {len(seeds)} seeds" if len(seeds) > 1 else "one seed"
     what = f"{measure} minus that of {control}: {many}, with 95 % interval"
     figure.supxlabel(wrapped(figure, what + ("; small dots: seeds" if len(seeds) > 1 else ""), 9), fontsize=9)

@@ -24,8 +24,9 @@ from zerodr.lexical.folder import read_about
 from zerodr.lexical.light import read_holders
 from zerodr.papers.berm import unit_table
 from zerodr.papers.berm.answers import Answers, has_answers, read_answers
+from zerodr.papers.berm.losses import IGNORED, LEAST_UNITS
 from zerodr.papers.berm.settings import LabelSettings
-from zerodr.papers.berm.unit_scores import IGNORED, UnitScorer, essential_unit, hybrid
+from zerodr.papers.berm.unit_scores import UnitScorer, essential_unit, hybrid
 
 log = logging.getLogger("zerodr")
 EXAMPLES = "examples.tsv"
@@ -99,6 +100,7 @@ class Labeller:
         delta: weight of the reader's scores.
         units: folder of the units, for errors.
         without_overlap: what a pair without a common term gets.
+        answers: take the place of scores; None: the best score decides.
     """
 
     passages: dict[str, Passage]
@@ -107,6 +109,7 @@ class Labeller:
     delta: float
     units: Path
     without_overlap: str = "none"
+    answers: Answers | None = None
 
     def row(self, query: str, document: str, asked: list[str]) -> Row:
         """One row of labels.parquet; `asked` are the query's terms."""
@@ -121,6 +124,9 @@ class Labeller:
         whole = hybrid(bm25, reader, self.delta)
         scores = {"bm25": bm25, "reader": reader, "hybrid": whole}
         label = essential_unit(whole, self.without_overlap)
+        if self.answers is not None:
+            label = next(iter(gold_units(self.answers, query, document, self.passages[document])), IGNORED)
+            label = label if len(terms) >= LEAST_UNITS else IGNORED
         return {"query": query, "document": document, **scores, "label": label, "units": len(terms)}
 
 
@@ -154,8 +160,12 @@ def label_units(stage: Stage) -> None:
     )
     read = read_scores(stage.path("read") / unit_table.READ) if "read" in stage.spec.inputs else None
     label = settings.label
-    labeller = Labeller(passages, scorer, read, label.delta, stage.path("units"), label.without_overlap)
     answers = _answers(source, settings.split, passages)
+    gold = answers if label.by == "answers" else None
+    if label.by == "answers" and gold is None:
+        problem = "has no answers, by which its units are to be labelled"
+        raise CollectionError(f"{source.name}/{settings.split}", problem, "set units.label.by to scores")
+    labeller = Labeller(passages, scorer, read, label.delta, stage.path("units"), label.without_overlap, gold)
     tally, examples = LabelTally(), list[Row]()
     pairs = zip(np.repeat(np.arange(len(known.queries)), known.sizes).tolist(), known.documents.tolist(), strict=True)
     progress = Progress(f"label units of {source.name}/{settings.split}", len(known.documents), "pairs")
@@ -231,15 +241,18 @@ def _count(tally: LabelTally, row: Row, passage: Passage, answers: Answers | Non
     tally.labels[row["label"]] += 1
     plain = essential_unit(row["bm25"])
     tally.changed += with_reader and plain != row["label"]
-    known = answers.spans.get((row["query"], row["document"]), []) if answers else []
-    starts = [passage.begin + start for _, start in known]
-    spans = passage.spans
-    gold = {int(unit) for start in starts for unit in np.flatnonzero((spans[:, 0] <= start) & (start < spans[:, 1]))}
-    if gold:
+    if answers and (gold := gold_units(answers, row["query"], row["document"], passage)):
         tally.answered += 1
-        tally.chance += len(gold) / len(spans)
+        tally.chance += len(gold) / len(passage.spans)
         tally.holds["hybrid"] += row["label"] in gold
         tally.holds["bm25"] += plain in gold
+
+
+def gold_units(answers: Answers, query: str, document: str, passage: Passage) -> list[int]:
+    """Find the units where answers to a question begin, each once, in the order of the answers."""
+    spans, starts = passage.spans, [passage.begin + start for _, start in answers.spans.get((query, document), [])]
+    units = (np.flatnonzero((spans[:, 0] <= start) & (start < spans[:, 1])) for start in starts)
+    return list(dict.fromkeys(int(unit) for found in units for unit in found))
 
 
 def _example(row: Row, query: str, passage: Passage) -> Iterator[Row]:

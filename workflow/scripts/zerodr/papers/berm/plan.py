@@ -8,7 +8,7 @@ from zerodr.errors import ConfigError
 from zerodr.papers.berm.items import UnitsItem
 from zerodr.papers.berm.settings import UnitKeys, UnitSettings
 from zerodr.plan import paths
-from zerodr.plan.items import Reads, reads
+from zerodr.plan.items import Reads, counterparts, reads
 from zerodr.plan.lines import SCOPE, Link, link_of
 from zerodr.plan.mining import INDEX
 from zerodr.plan.patterns import alternatives
@@ -219,5 +219,7 @@ def _measure_params(plan: Plan, wc: Any) -> Params:
 
 @reads(UnitsItem)
 def _units_item(plan: Plan, item: UnitsItem, collections: list[str]) -> Reads:
-    measures = [paths.unit_measures(item.units_of, name) for name in item.methods]
-    return Reads(named=list(item.methods), files={"measures": measures})
+    """Read a model's measures; where the run has further seeds, those of its counterparts too."""
+    seeds = counterparts(plan, list(item.methods))
+    measures = [paths.unit_measures(item.units_of, one["names"][name]) for one in seeds for name in item.methods]
+    return Reads(named=list(item.methods), files={"measures": measures}, values=seeds if plan.config.seeds else [])

@@ -50,28 +50,41 @@ def units(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         ArtifactError: a file lacks a measure.
     """
     assert isinstance(item, UnitsItem)
-    rows = []
-    for method, path in zip(item.methods, stage.paths("measures"), strict=True):
+    seeds, rows = [one["seed"] for one in settings.values] or [None], []
+    models = [(method, seed) for seed in seeds for method in item.methods]
+    for (method, seed), path in zip(models, stage.paths("measures"), strict=True):
         measures = pd.read_csv(path, sep="\t", index_col="measure")
         missing = [name for name in item.measures if name not in measures.index]
         if missing:
             problem = f"has no measure {missing[0]}, only {', '.join(measures.index)}"
             raise ArtifactError(path, problem, "correct the item's measures")
         for name in item.measures:
-            row = {"method": method, "measure": name, **measures.loc[name, ["mean", "low", "high"]]}
+            row = {"method": method, "seed": seed, "measure": name, **measures.loc[name, ["mean", "low", "high"]]}
             rows.append(row | {"pairs": int(measures.loc[name, "count"])})
     frame = pd.DataFrame(rows)
+    intervals = "95 % intervals (normal approximation)"
+    if len(seeds) > 1:
+        frame = over_seeds(frame)
+        intervals = f"the smallest and largest mean of {len(seeds)} seeds ({', '.join(map(str, seeds))})"
+    frame = frame.drop(columns="seed", errors="ignore")
     cells = {(row["method"], row["measure"]): _cell(row) for _, row in frame.iterrows()}
     shown = [[settings.methods[method], *(cells[method, name] for name in item.measures)] for method in item.methods]
     notes = [
         f"units and labels of {settings.methods.get(item.units_of, item.units_of)}, at most {frame['pairs'].max()} "
-        f"training pairs of {settings.source} with an essential unit; means over pairs with 95 % intervals (normal "
-        "approximation)",
+        f"pairs with an essential unit; means over pairs with {intervals}",
         *(note for name, note in MEASURE_NOTES.items() if name in item.measures),
     ]
     measured = {(row["method"], "", PRINTED.get(row["measure"], "")): float(row["mean"]) for _, row in frame.iterrows()}
     header = ["", *(UNIT_LABELS.get(name, name) for name in item.measures)]
     return ItemTable(frame, notes, (header, shown), measured)
+
+
+def over_seeds(frame: pd.DataFrame) -> pd.DataFrame:
+    """Average each measure of each method over seeds: mean, and as `low` and `high` the smallest and largest mean."""
+    groups = frame.groupby(["method", "measure"], sort=False)
+    spans = groups["mean"].agg(["mean", "min", "max"]).set_axis(["mean", "low", "high"], axis=1)
+    by_seed = frame.pivot(index=["method", "measure"], columns="seed", values="mean").add_prefix("mean_seed")
+    return spans.join(by_seed).join(groups["pairs"].max()).reset_index()
 
 
 def _cell(row: pd.Series) -> str:

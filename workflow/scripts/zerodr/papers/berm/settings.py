@@ -46,7 +46,10 @@ class CutSettings(TextCut):
 class LabelSettings(Settings):
     """Scoring that selects the essential unit of a (query, passage) pair."""
 
-    later: ClassVar = ("without_overlap",)
+    later: ClassVar = ("without_overlap", "by")
+    by: Literal["scores", "answers"] = "scores"
+    """`answers`: the unit where the first answer that came with the source begins, an upper bound of any scoring; a
+    pair without one has no label."""
     k1: float = Field(1.5, ge=0)
     """BM25: term frequency saturation."""
     b: float = Field(0.75, ge=0, le=1)
@@ -72,6 +75,8 @@ class UnitSettings(Settings):
     @model_validator(mode="after")
     def _used(self) -> UnitSettings:
         plain = LabelSettings()
+        if self.reader is not None and self.label.by == "answers":
+            raise ValueError("label.by answers reads no scores: leave reader out")
         if self.reader is None and (self.label.delta, self.label.aggregation) != (plain.delta, plain.aggregation):
             raise ValueError("label.delta and label.aggregation are for a reader, but reader is not set")
         return self
