@@ -303,7 +303,7 @@ class Joined(Changed):
         """Check whether a document is a second half."""
         return self.pairs[document].endswith(f"+{document}")
 
-    def is_kept(self, query: str) -> bool:
+    def is_drawn(self, query: str) -> bool:
         """Draw a question by the half of its first relevant document."""
         documents = self.relevant.get(query)
         return not documents or lot(self.seed, query) < self.shares[self.is_second(documents[0])] * 2**64
@@ -332,7 +332,7 @@ class Joined(Changed):
     def judgements(self, split: str) -> Iterator[Judgement]:
         """Read the judgements, of a document that holds several the highest."""
         best: dict[tuple[str, str], Judgement] = {}
-        for row in (row for row in self.whole.judgements(split) if self.is_kept(row.query)):
+        for row in (row for row in self.whole.judgements(split) if self.is_drawn(row.query)):
             moved = row._replace(document=self.pairs.get(row.document, row.document))
             key = moved.query, moved.document
             best[key] = max(best.get(key, moved), moved, key=lambda judgement: judgement.grade)
@@ -341,7 +341,7 @@ class Joined(Changed):
     def answers(self) -> Iterator[dict[str, Any]] | None:
         """Read the answers to the questions that are kept, where they stand in the joined documents."""
         rows = self.whole.answers()
-        return None if rows is None else map(self._moved, (row for row in rows if self.is_kept(row["query_id"])))
+        return None if rows is None else map(self._moved, (row for row in rows if self.is_drawn(row["query_id"])))
 
     def _moved(self, row: dict[str, Any]) -> dict[str, Any]:
         document = row["corpus_id"]

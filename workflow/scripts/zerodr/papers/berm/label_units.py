@@ -252,7 +252,7 @@ def gold_units(answers: Answers, query: str, document: str, passage: Passage) ->
     """Find the units where answers to a question begin, each once, in the order of the answers."""
     spans, starts = passage.spans, [passage.begin + start for _, start in answers.spans.get((query, document), [])]
     units = (np.flatnonzero((spans[:, 0] <= start) & (start < spans[:, 1])) for start in starts)
-    return list(dict.fromkeys(int(unit) for found in units for unit in found))
+    return list(dict.fromkeys(int(unit) for holding in units for unit in holding))
 
 
 def _example(row: Row, query: str, passage: Passage) -> Iterator[Row]:
