@@ -349,6 +349,17 @@ def test_parameters_are_counted_in_the_models(tmp_path):
         made("parameters", ddr_report.parameters, tmp_path, inputs, {"methods": ["ours", "bm25"]})
 
 
+def test_losses_of_pretraining_are_told_by_seed(tmp_path):
+    losses = {"one": {"late_mlm": [4.0, 3.0], "late_mlm.a": [4.0, 3.0]}, "two": {"late_mlm.a": [5.0, 3.5]}}
+    inputs = {"models": [modular(tmp_path, name, {"before_and_after": both}, 10) for name, both in losses.items()]}
+    item, values = {"kind": "module_losses", "models": ["ours"]}, [{"seed": s, "model": "ours"} for s in (13, 14)]
+    found = made("module_losses", ddr_report.module_losses, tmp_path, inputs, item, values=values)
+    assert found.shown[0] == ["", "texts of", "before", "after", "fall", "seed 13", "seed 14"]
+    assert found.shown[1] == [["Ours", "A", "4.500", "3.250", "+1.250", "+1.000", "+1.500"]]
+    with pytest.raises(ArtifactError, match="has no head_mlm of held-out texts in its record"):
+        made("module_losses", ddr_report.module_losses, tmp_path, inputs, item | {"measure": "head_mlm"}, values=values)
+
+
 def test_other_measures_stand_beside_the_tested_one(tmp_path):
     holes = ("recall_1000", "hole_pair_10")
     files = [

@@ -26,7 +26,17 @@ class ParametersItem(TextItem):
     """Trained methods."""
 
 
+class ModuleLossesItem(TextItem):
+    """Loss of pretraining stages on texts that they hold out, before and after them."""
+
+    models: tuple[str, ...] = Field(min_length=1)
+    """`<method>@<stage>`; a stage that is made for each target is shown for each."""
+    measure: str = "late_mlm"
+    """Loss that is shown, by its name in the record's `before_and_after`."""
+
+
 ITEMS: dict[str, type[Item]] = {
     "adaptation": AdaptationItem,
     "parameters": ParametersItem,
+    "module_losses": ModuleLossesItem,
 }

@@ -4,9 +4,9 @@ from typing import Any
 
 from zerodr.config.recipes import INIT
 from zerodr.errors import ConfigError
-from zerodr.papers.ddr.items import AdaptationItem, ParametersItem
+from zerodr.papers.ddr.items import AdaptationItem, ModuleLossesItem, ParametersItem
 from zerodr.papers.ddr.settings import AssembleStage, ModuleKeys, RemSettings
-from zerodr.plan.items import Reads, reads, target_steps
+from zerodr.plan.items import Reads, counterparts, reads, target_steps
 from zerodr.plan.lines import Link, link_of
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
@@ -79,3 +79,16 @@ def _adaptation(plan: Plan, item: AdaptationItem, targets: list[str]) -> Reads:
 def _parameters(plan: Plan, item: ParametersItem, targets: list[str]) -> Reads:
     models = [plan.chains.model(plan.chains.ranker(name, targets[0])) for name in item.methods]
     return Reads(named=list(item.methods), files={"models": models})
+
+
+@reads(ModuleLossesItem)
+def _module_losses(plan: Plan, item: ModuleLossesItem, targets: list[str]) -> Reads:
+    """Read a stage's models, of each target where it has such, and those of the run's further seeds."""
+    files, values = [], []
+    for one in counterparts(plan, list(item.models)):
+        for name in item.models:
+            scopes = [plan.bench.collections[target].target for target in targets]
+            links = dict.fromkeys(plan.chains.link(one["names"][name], scope) for scope in scopes)
+            files += [plan.chains.model(link) for link in links]
+            values += [{"seed": one["seed"], "model": name}] * len(links)
+    return Reads(named=list(item.models), files={"models": files}, values=values)

@@ -10,7 +10,7 @@ from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import Stage
 from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
-from zerodr.papers.ddr.items import AdaptationItem, ParametersItem
+from zerodr.papers.ddr.items import AdaptationItem, ModuleLossesItem, ParametersItem
 from zerodr.reporting.item_facts import WEIGHTS, written_parameters
 from zerodr.reporting.item_inputs import METRIC, ItemParams, ItemTable, Report, gain, printed, read_scores
 from zerodr.reporting.panels import bars, legend, panels, style
@@ -76,6 +76,43 @@ def parameters(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     return ItemTable(pd.DataFrame(rows), notes, printed(rows, settings, columns), measured)
 
 
+def module_losses(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+    """Show the loss on held-out texts before and after pretraining stages: the mean over seeds, and the fall of each.
+
+    Raises:
+        ArtifactError: a model's record has no such loss.
+    """
+    assert isinstance(item, ModuleLossesItem)
+    rows = []
+    for path, fact in zip(stage.paths("models"), settings.values, strict=True):
+        record = read_record(path) or {"notes": {}}
+        losses = {
+            k: v for k, v in record["notes"].get("before_and_after", {}).items() if k.startswith(f"{item.measure}.")
+        }
+        if not losses:
+            problem = f"has no {item.measure} of held-out texts in its record"
+            raise ArtifactError(path, problem, "name a pretraining stage with training.dev_queries above 0")
+        rows += [
+            fact | {"corpus": name.removeprefix(f"{item.measure}."), "before": before, "after": after}
+            for name, (before, after) in losses.items()
+        ]
+    frame = pd.DataFrame(rows).assign(fall=lambda rows: rows["before"] - rows["after"])
+    groups = frame.groupby(["model", "corpus"], sort=False)
+    by_seed = frame.pivot(index=["model", "corpus"], columns="seed", values="fall").add_prefix("fall_seed")
+    frame = groups[["before", "after", "fall"]].mean().join(by_seed).reset_index()
+    columns = {
+        "": "{model}",
+        "texts of": "{corpus}",
+        "before": "{before:.3f}",
+        "after": "{after:.3f}",
+        "fall": "{fall:+.3f}",
+    }
+    columns |= {f"seed {name.removeprefix('fall_seed')}": f"{{{name}:+.3f}}" for name in by_seed}
+    labelled = frame.replace({"model": settings.methods, "corpus": dict(settings.collections)})
+    notes = [f"{item.measure} in nats on texts that training held out; means over seeds, and the fall with each"]
+    return ItemTable(frame, notes, printed(labelled.to_dict("records"), settings, columns))
+
+
 def draw_adaptation(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     """Draw a panel a collection: a measure over steps on the target; references as level lines."""
     metric = str(settings.item.get("measure", METRIC))
@@ -96,4 +133,7 @@ def draw_adaptation(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     return figure
 
 
-REPORT = Report({"adaptation": adaptation, "parameters": parameters}, {"adaptation": draw_adaptation})
+REPORT = Report(
+    {"adaptation": adaptation, "parameters": parameters, "module_losses": module_losses},
+    {"adaptation": draw_adaptation},
+)
