@@ -45,9 +45,11 @@ def make(source: Path, folder: Path, seed: int = 13, **settings) -> dict:
     chosen = Transform(**({"sources": ["toy"]} | settings))
     readers = {name: Normalized(source) for name in chosen.sources}
     row = NormalizeSettings(name="x", kind="subset", format="transform", splits={"test": None})
-    facts = write_collection(transformed(chosen, readers, seed), row, folder)
+    made = transformed(chosen, readers, seed)
+    facts = write_collection(made, row, folder)
     return {
         "facts": facts,
+        "groups": made.groups(),
         "documents": {r["id"]: r for batch in read_corpus(folder) for r in batch.to_pylist()},
         "queries": {r["id"]: r["text"] for r in read_queries(folder).to_pylist()},
         "qrels": read_qrels(folder, "test"),
@@ -84,6 +86,9 @@ def test_a_share_of_articles_is_ciphered_with_its_questions(source, tmp_path):
     assert 4 <= len(articles) <= 22 and set(articles.values()) == {SENTENCES}
     asked = {key for key, text in new["queries"].items() if not text.startswith("Which")}
     assert asked == {f"q{key[1:]}" for key in articles}
+    assert {query for query, group in new["groups"].items() if group == "ciphered"} == asked
+    plain = Counter(group for group in new["groups"].values() if group != "ciphered")
+    assert set(plain) <= {f"plain {n}" for n in range(1, 8)} and len(plain) >= 4 and len(new["groups"]) == ARTICLES
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -93,6 +98,12 @@ def test_boilerplate_stands_before_texts(source, tmp_path, shared):
     assert {len(words.split()) for words in before.values()} == set(range(10))
     same = [text.split("Which")[0] == before[f"d{key[1:]}-0"] for key, text in new["queries"].items()]
     assert all(same) if shared else sum(same) < 12
+
+
+def test_boilerplate_of_one_word_differs_by_its_length(source, tmp_path):
+    new = make(source, tmp_path / "new", kind="boilerplate", longest=4, vocabulary=1)
+    words = Counter(word for row in new["documents"].values() for word in row["text"].split("The ")[0].split())
+    assert len(words) == 1 and not new["groups"]
 
 
 def test_two_documents_become_one(source, tmp_path):
@@ -136,7 +147,7 @@ def test_answers_move_with_their_documents_and_questions_are_drawn_by_half(sourc
 def test_a_mixture_has_as_many_questions_as_asked(source, tmp_path):
     new = make(source, tmp_path / "new", kind="mix", sources=["toy", "twin"], questions={"twin": 5})
     names = Counter(key.split("/")[0] for key in new["queries"])
-    assert names == {"toy": ARTICLES, "twin": 5}
+    assert names == {"toy": ARTICLES, "twin": 5} == Counter(new["groups"].values())
     assert len(new["documents"]) == 2 * ARTICLES * SENTENCES
     assert set(new["qrels"]["document"]) <= new["documents"].keys()
 

@@ -115,6 +115,18 @@ def test_a_query_is_of_the_cluster_that_clustering_puts_it_in(project, metric):
     assert measured()["cluster"].tolist() == made.assigned.tolist() and len(set(made.assigned)) == 3
 
 
+def test_a_query_is_of_the_group_that_its_source_gives(project):
+    clusters, source = project / "results/clusters", project / "results/source"
+    (clusters / "statistics.json").write_text(json.dumps({"metric": "l2", "given": True, "groups": ["a", "c"]}))
+    seal(clusters)
+    lines = [f"q{number}\t{'abc'[number % 3]}" for number in range(QUERIES)]
+    (source / "groups.tsv").write_text("\n".join(["query\tgroup", *lines]) + "\n")
+    seal(source)
+    frame = measured()
+    numbers = frame["query"].str[1:].astype(int) % 3
+    assert len(frame) == QUERIES * 2 // 3 and frame["cluster"].tolist() == (numbers == 2).astype(int).tolist()
+
+
 def test_of_many_queries_the_same_are_always_taken(project, monkeypatch):
     whole = measured().set_index("query")
     monkeypatch.setattr(module, "MOST", 12)

@@ -21,6 +21,7 @@ CORPUS_SCHEMA = pa.schema([("id", pa.string()), ("title", pa.string()), ("text",
 QUERY_SCHEMA = pa.schema([("id", pa.string()), ("text", pa.string())])
 QRELS_COLUMNS = ("query-id", "corpus-id", "score")  # as BEIR has them
 ROW_GROUP = 4096
+GROUPS = "groups.tsv"  # of a collection that is made of others: the group of each query
 QUERIES, JUDGEMENTS = "queries", "judgements"
 
 

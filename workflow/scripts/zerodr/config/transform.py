@@ -10,11 +10,13 @@ from zerodr.config.base import Settings
 class Transform(Settings):
     """How a collection is made of others. What is drawn at random comes from the ids and the bench's seed."""
 
-    later: ClassVar = ("first", "second")
+    later: ClassVar = ("groups", "vocabulary", "first", "second")
     read_with: ClassVar = {
         "words": ("kind", ("new_words",)),
         "share": ("kind", ("cipher",)),
+        "groups": ("kind", ("cipher",)),
         "longest": ("kind", ("boilerplate",)),
+        "vocabulary": ("kind", ("boilerplate",)),
         "shared": ("kind", ("boilerplate",)),
         "questions": ("kind", ("mix",)),
         "first": ("kind", ("join",)),
@@ -30,8 +32,13 @@ class Transform(Settings):
     """new_words: how many words are replaced, the most frequent of those in 0.2 % to 10 % of the documents."""
     share: float = Field(0.05, gt=0, le=1)
     """cipher: share of the articles, documents with the same title (those without one each for itself)."""
+    groups: int = Field(7, ge=1)
+    """cipher: into how many groups, by lot, the articles come that are not ciphered; the ciphered ones are another."""
     longest: int = Field(60, ge=1)
-    """boilerplate: a text gets 0 to so many of 200 invented words, each number as often."""
+    """boilerplate: a text gets 0 to so many invented words, each number as often."""
+    vocabulary: int = Field(200, ge=1)
+    """boilerplate: different invented words. With few, all boilerplate points in one direction, and texts differ by
+    its length."""
     shared: bool = False
     """boilerplate: a question and its relevant documents get the same words. Otherwise each text gets words
     of its own draw."""

@@ -1,6 +1,7 @@
 """Stage `cluster_queries`: compute K-means of a source's training queries by the embeddings of the current model.
 
-Where groups are given (`clusters.file`), they are the clusters, each with the mean of its vectors as its centroid.
+Where groups are given (`clusters.file`, `clusters.given`), they are the clusters, each with the mean of its vectors as
+its centroid.
 
 COCO-DR clusters training queries anew at each episode, when it mines negatives (COCO-DR section 5.1). The released
 code clusters by Euclidean distance; `cosine` clusters directions. Inner products are not offered: long centroids take
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import split_queries
+from zerodr.collections.access import GROUPS, split_queries
 from zerodr.config.base import validate
 from zerodr.errors import ArtifactError, ConfigError, NonFiniteEmbedding
 from zerodr.papers.coco_dr.settings import ClusterSettings
@@ -87,22 +88,23 @@ def cluster_queries(stage: Stage) -> None:
     file, source, folder = stage.path("queries"), stage.path("collection"), stage.output("clusters")
     queries = split_queries(source, settings.split)["id"].tolist()
     vectors = read_vectors(file, queries, f"{source.name}/{settings.split}")
-    if settings.file is None and settings.count > len(queries):
+    groups = source / GROUPS if settings.given else stage.path("groups") if settings.file is not None else None
+    if groups is None and settings.count > len(queries):
         problem = (
             f"{settings.count} clusters of the {len(queries)} queries of {source.name}/{settings.split} can't be made"
         )
         raise ConfigError("clusters.count", problem, f"set it to at most {len(queries)}")
-    if settings.file is not None:
-        names, clusters = given(vectors, queries, stage.path("groups"))
+    if groups is not None:
+        names, clusters = given(vectors, queries, groups)
     else:
         names, clusters = [], cluster(vectors, settings, stage.seed, stage.threads)
     table = pa.table([pa.array(queries, pa.string()), pa.array(clusters.assigned)], schema=SCHEMA)
     pq.write_table(table, folder / CLUSTERS, compression="zstd")
     np.save(folder / CENTROIDS, clusters.centroids, allow_pickle=False)
     facts = clusters.facts()
-    statistics = (
-        facts | {"sizes": clusters.sizes.tolist(), "metric": settings.metric} | ({"groups": names} if names else {})
-    )
+    statistics = facts | {"sizes": clusters.sizes.tolist(), "metric": settings.metric}
+    statistics |= {"groups": names} if names else {}
+    statistics |= {"given": True} if settings.given else {}
     write_json(folder / STATISTICS, statistics)
     stage.numbers(facts)
     stage.note(statistics=facts, device="cuda" if faiss_gpus() else "cpu")
@@ -123,9 +125,26 @@ def given(vectors: np.ndarray, queries: list[str], file: Path) -> tuple[list[str
     Raises:
         ArtifactError: no table, other columns, a query twice or without a group, or one group alone.
     """
+    names, assigned = np.unique(group_names(file, queries), return_inverse=True)
+    if len(names) < 2:
+        raise ArtifactError(file, f"has one group, {names[0]}", "weights need two: leave clusters and groups out")
+    centroids = np.stack([vectors[assigned == number].mean(0, dtype=np.float64) for number in range(len(names))])
+    distances = np.square(vectors - centroids[assigned]).sum(1)
+    return names.tolist(), Clusters(assigned.astype(np.int32), centroids.astype(np.float32), distances)
+
+
+def group_names(file: Path, queries: list[str]) -> np.ndarray:
+    """Read the group of each query, (N,) of names.
+
+    Raises:
+        ArtifactError: as `given`, but for one group alone.
+    """
     step = "give each training query one group"
     try:
         table = pd.read_csv(file, sep="\t", dtype=str, keep_default_na=False, quoting=csv.QUOTE_NONE)
+    except FileNotFoundError as error:
+        problem = "is not there: the source comes without groups"
+        raise ArtifactError(file, problem, "take a mixture or a ciphered collection, or clusters.file") from error
     except ValueError as error:  # empty, rows of other lengths, no UTF-8
         raise ArtifactError(file, f"is no table ({error})", step) from error
     if not {"query", "group"} <= set(table.columns):
@@ -139,12 +158,7 @@ def given(vectors: np.ndarray, queries: list[str], file: Path) -> tuple[list[str
     if len(missing):
         problem = f"lacks the group of {len(missing)} of {len(queries)} training queries, the first is {missing[0]}"
         raise ArtifactError(file, problem, step)
-    names, assigned = np.unique(groups.to_numpy(str), return_inverse=True)
-    if len(names) < 2:
-        raise ArtifactError(file, f"has one group, {names[0]}", "weights need two: leave clusters and groups out")
-    centroids = np.stack([vectors[assigned == number].mean(0, dtype=np.float64) for number in range(len(names))])
-    distances = np.square(vectors - centroids[assigned]).sum(1)
-    return names.tolist(), Clusters(assigned.astype(np.int32), centroids.astype(np.float32), distances)
+    return groups.to_numpy(str)
 
 
 def cluster(

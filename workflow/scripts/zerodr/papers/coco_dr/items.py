@@ -50,6 +50,15 @@ class WorstClusterItem(Item):
     """The control, with the same clusters."""
 
 
+class GroupLossesItem(Item):
+    """Loss on the source's judged queries of each given group, against a control, and the groups' mean weights."""
+
+    methods: tuple[str, ...] = Field(min_length=1)
+    """Methods whose last stage, or the one named, weighs groups that are given."""
+    baseline: str
+    """The control, with the same groups."""
+
+
 class NeighboursItem(TextItem, CasesOfPaper):
     """Queries of collections with the source queries that are nearest to them, and what a method gains on each."""
 
@@ -69,4 +78,5 @@ ITEMS: dict[str, type[Item]] = {
     "nearest_clusters": NearestClustersItem,
     "neighbours": NeighboursItem,
     "worst_cluster": WorstClusterItem,
+    "group_losses": GroupLossesItem,
 }

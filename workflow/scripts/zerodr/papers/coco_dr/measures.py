@@ -20,14 +20,14 @@ from pydantic import Field
 
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import CORPUS_SCHEMA, read_qrels, read_texts, split_queries
+from zerodr.collections.access import CORPUS_SCHEMA, GROUPS, read_qrels, read_texts, split_queries
 from zerodr.collections.memories import joined_texts
 from zerodr.config.base import Settings, validate
 from zerodr.config.pretraining import PretrainSettings
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.pretraining.condenser import HeadedEncoder
 from zerodr.errors import CollectionError
-from zerodr.papers.coco_dr.cluster_queries import CENTROIDS, STATISTICS, read_vectors
+from zerodr.papers.coco_dr.cluster_queries import CENTROIDS, STATISTICS, group_names, read_vectors
 from zerodr.training.data.grouping import WASTE
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.dev import embed_texts
@@ -63,8 +63,8 @@ class ClusterLossSettings(Settings):
 def measure_clusters(stage: Stage) -> None:
     """Inputs `model`, `source`, `clusters`, `queries`; output `losses` (query, cluster, loss).
 
-    `queries` are vectors of the split's queries, made by the model whose vectors were clustered. Of more than MOST
-    judged queries the same ones are always taken.
+    `queries` are vectors of the split's queries, made by the model whose vectors were clustered: each is of the nearest
+    cluster, or of the group that the source gives it. Of more than MOST judged queries the same ones are always taken.
 
     Raises:
         CollectionError: no query has a relevant document in the corpus.
@@ -74,7 +74,13 @@ def measure_clusters(stage: Stage) -> None:
     where = f"{source.name}/{settings.split}"
     queries = split_queries(source, settings.split)
     vectors = read_vectors(stage.path("queries"), queries["id"].tolist(), where)
-    queries["cluster"] = nearest(vectors, stage.path("clusters"))
+    facts = json.loads((stage.path("clusters") / STATISTICS).read_text(encoding="utf-8"))
+    if facts.get("given"):
+        names = group_names(source / GROUPS, queries["id"].tolist())
+        queries["cluster"] = np.searchsorted(facts["groups"], names).astype(np.int32)
+        queries = queries[np.isin(names, facts["groups"])]  # a group without training queries has no weight
+    else:
+        queries["cluster"] = nearest(vectors, stage.path("clusters"))
     qrels = read_qrels(source, settings.split)
     texts = read_texts(source, set(qrels.loc[qrels["grade"] > 0, "document"]))
     relevant = qrels[(qrels["grade"] > 0) & qrels["document"].isin(texts)].groupby("query")["document"].agg(list)

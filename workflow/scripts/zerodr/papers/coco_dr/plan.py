@@ -8,6 +8,7 @@ from zerodr.config.methods import TrainedMethod
 from zerodr.config.stages import FinetuneStage, PretrainStage
 from zerodr.errors import ConfigError
 from zerodr.papers.coco_dr.items import (
+    GroupLossesItem,
     NearestClustersItem,
     NeighboursItem,
     PretrainingGainItem,
@@ -231,7 +232,35 @@ def _neighbours_item(plan: Plan, item: NeighboursItem, collections: list[str]) -
 
 @reads(WorstClusterItem)
 def _worst_cluster_item(plan: Plan, item: WorstClusterItem, collections: list[str]) -> Reads:
-    """Read losses of the methods and of their counterparts with other seeds.
+    """Read losses of the methods and of their counterparts with other seeds."""
+    seeds, links = _compared(plan, item)
+    return Reads(named=[item.baseline, *item.methods], values=seeds, files=_losses(links))
+
+
+@reads(GroupLossesItem)
+def _group_losses_item(plan: Plan, item: GroupLossesItem, collections: list[str]) -> Reads:
+    """Read losses, models with their weights, and the names of groups.
+
+    Raises:
+        ConfigError: a method's clusters are not given, so that other seeds have others.
+    """
+    named = [item.baseline, *item.methods]
+    seeds, links = _compared(plan, item)
+    clusters = _clusters_of(plan, links[0])
+    if clusters is None or not clusters.given:
+        what = "its clusters are found by k-means or a file, and have no names that a page could show"
+        raise ConfigError(f"group_losses: {item.baseline}", what, "set clusters.given: true, or take worst_cluster")
+    groups = {"clusters": [paths.clusters(*clustered(plan, links[0]).path_keys)]}
+    models = {"models": [plan.chains.model(link) for link in links]}
+    return Reads(named=named, values=seeds, files=_losses(links) | groups | models)
+
+
+def _losses(links: list[Link]) -> Files:
+    return {"losses": [paths.cluster_losses(*link.path_keys) for link in links]}
+
+
+def _compared(plan: Plan, item: WorstClusterItem | GroupLossesItem) -> tuple[list[dict[str, Any]], list[Link]]:
+    """Find the seeds, and the stages whose losses an item compares: of each seed the control's, then the methods'.
 
     Raises:
         ConfigError: a method is not trained in clusters, its queries or clusters are not its control's, or it learned
@@ -241,7 +270,7 @@ def _worst_cluster_item(plan: Plan, item: WorstClusterItem, collections: list[st
     for name in named:
         if not isinstance(plan.method(name), TrainedMethod):
             raise ConfigError(f"worst_cluster: {name}", "it is not trained", "compare recipes with clusters and groups")
-    seeds, files = counterparts(plan, named), list[str]()
+    seeds, every = counterparts(plan, named), list[Link]()
     for one in seeds:
         links = [plan.chains.link(one["names"][name]) for name in named]
         asked = [_asked(plan, link) for link in links]
@@ -249,8 +278,8 @@ def _worst_cluster_item(plan: Plan, item: WorstClusterItem, collections: list[st
             if other := sorted(key for key in compared if compared[key] != asked[0][key]):
                 what = f"its {', '.join(other)} are not those of {item.baseline}, so losses can't be compared"
                 raise ConfigError(f"worst_cluster: {name}", what, "compare variants that differ in weights alone")
-        files += [paths.cluster_losses(*link.path_keys) for link in links]
-    return Reads(named=named, values=seeds, files={"losses": files})
+        every += links
+    return seeds, every
 
 
 def _asked(plan: Plan, link: Link) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
 from zerodr.papers.coco_dr.items import NearestClustersItem, NeighboursItem, PretrainingGainItem, SpacesItem
 from zerodr.papers.coco_dr.report_clusters import draw_worst_cluster, worst_cluster
+from zerodr.papers.coco_dr.report_groups import draw_group_losses, group_losses
 from zerodr.reporting import item_inputs
 from zerodr.reporting.cells import Key
 from zerodr.reporting.panels import draw_points, legend, name_points, panels, style
@@ -271,11 +272,13 @@ REPORT = item_inputs.Report(
         "nearest_clusters": nearest_clusters,
         "neighbours": neighbours,
         "worst_cluster": worst_cluster,
+        "group_losses": group_losses,
     },
     {
         "spaces": draw_spaces,
         "pretraining_gain": draw_against("reduction", "part of the contrastive loss that the pretraining takes off"),
         "nearest_clusters": draw_clusters,
         "worst_cluster": draw_worst_cluster,
+        "group_losses": draw_group_losses,
     },
 )

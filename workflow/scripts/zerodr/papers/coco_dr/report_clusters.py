@@ -30,13 +30,8 @@ def worst_cluster(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     """Compare losses of methods with their control's: of all queries, of each one's worst cluster."""
     assert isinstance(item, WorstClusterItem)
     seeds, named = [one["seed"] for one in settings.values], [item.baseline, *item.methods]
-    files = iter(stage.paths("losses"))
-    frames = [[pq.read_table(next(files)).to_pandas() for _ in named] for _ in seeds]
+    frames = read_losses(stage, len(seeds), len(named))
     for of_seed in frames:
-        if any(not frame[["query", "cluster"]].equals(of_seed[0][["query", "cluster"]]) for frame in of_seed):
-            raise ArtifactError("losses by cluster", "are of other queries or clusters", "measure all again")
-        if not of_seed[0]["query"].equals(frames[0][0]["query"]):
-            raise ArtifactError("losses by cluster", "are of other queries for another seed", "measure all again")
         if of_seed[0].groupby("cluster").size().max() < 2:
             what = f"have no cluster with two of {len(of_seed[0])} queries"
             raise ArtifactError("losses by cluster", what, "take a source with more judged queries, or fewer clusters")
@@ -61,6 +56,22 @@ def worst_cluster(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
             )
     frame = pd.DataFrame(rows)
     return ItemTable(frame, _notes(settings, item, frames, seeds), _shown(frame, settings, named, seeds))
+
+
+def read_losses(stage: Stage, seeds: int, methods: int) -> list[list[pd.DataFrame]]:
+    """Read input `losses`: for each seed a frame (query, cluster, loss) of each method, all of the same queries.
+
+    Raises:
+        ArtifactError: they are of other queries, or of other clusters with one seed.
+    """
+    files = iter(stage.paths("losses"))
+    frames = [[pq.read_table(next(files)).to_pandas() for _ in range(methods)] for _ in range(seeds)]
+    for of_seed in frames:
+        if any(not frame[["query", "cluster"]].equals(of_seed[0][["query", "cluster"]]) for frame in of_seed):
+            raise ArtifactError("losses by cluster", "are of other queries or clusters", "measure all again")
+        if not of_seed[0]["query"].equals(frames[0][0]["query"]):
+            raise ArtifactError("losses by cluster", "are of other queries for another seed", "measure all again")
+    return frames
 
 
 def _measures(frames: list[pd.DataFrame]) -> np.ndarray:

@@ -20,10 +20,12 @@ OFFICIAL_FLOOR = 0.01
 class ClusterSettings(Settings):
     """Clusters of a source's training queries: by k-means, or given."""
 
-    later: ClassVar = ("file",)
+    later: ClassVar = ("file", "given")
     file: str | None = None
     """A table of tab-separated values with columns `query` (id) and `group` (any name), which has every training query:
     groups that are known. The other keys are of k-means, which they replace."""
+    given: bool = False
+    """Groups that the source comes with: the collections of a mixture, the ciphered articles and the others."""
     count: int = Field(50, ge=2)
     """K, clusters."""
     metric: Literal["l2", "cosine"] = "l2"
@@ -39,8 +41,8 @@ class ClusterSettings(Settings):
     @classmethod
     def _given(cls, value: Any) -> Any:
         """Leave k-means out where groups are given: a recipe or a scale below may have set it."""
-        given = isinstance(value, dict) and value.get("file") is not None
-        k_means = ClusterSettings.model_fields.keys() - {"file"}
+        given = isinstance(value, dict) and (value.get("file") is not None or value.get("given"))
+        k_means = ClusterSettings.model_fields.keys() - {"file", "given"}
         return {key: one for key, one in value.items() if key not in k_means} if given else value
 
 
