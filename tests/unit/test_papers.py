@@ -270,6 +270,7 @@ def test_every_kind_is_made_and_all_but_texts_are_drawn():
         "neighbours",
         "nearest_queries",
         "parameters",
+        "module_losses",
         "settings",
         "statistics",
         "cases",

@@ -84,7 +84,7 @@ def _parameters(plan: Plan, item: ParametersItem, targets: list[str]) -> Reads:
 @reads(ModuleLossesItem)
 def _module_losses(plan: Plan, item: ModuleLossesItem, targets: list[str]) -> Reads:
     """Read a stage's models, of each target where it has such, and those of the run's further seeds."""
-    files, values = [], []
+    files, values = list[str](), list[dict[str, Any]]()
     for one in counterparts(plan, list(item.models)):
         for name in item.models:
             scopes = [plan.bench.collections[target].target for target in targets]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -83,7 +83,7 @@ def module_losses(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         ArtifactError: a model's record has no such loss.
     """
     assert isinstance(item, ModuleLossesItem)
-    rows = []
+    rows = list[dict[str, Any]]()
     for path, fact in zip(stage.paths("models"), settings.values, strict=True):
         record = read_record(path) or {"notes": {}}
         losses = {
