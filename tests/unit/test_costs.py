@@ -167,12 +167,12 @@ def test_pairs_and_augmented_queries_are_reckoned(root, monkeypatch):
     plan, speeds = Plan(load_bench(root, {"scale": "paper"})), read_speeds(root)
     forward = 2 * 12 * 12 * 768**2
     job = Job("score_pairs", {"model": "kd", "scope": "shared", "stage": "ep0"})
-    assert work.reckon(job, plan, speeds, 0.0) == pytest.approx(502_939 * 31 * 200 * forward / 12e12)
+    assert work.reckon(job, plan, speeds, 0.0) == pytest.approx(502_939 * 31 * 200 * forward / 45e12)
     job = Job("train_main", {"model": "moma-t5ance", "scope": "shared", "stage": "moma1"})
     training = plan.chains.trained("moma-t5ance").chain["moma1"].training
     texts = 10 * (20 + 128) + 8 * min(180, plan.chains.encoder("moma-t5ance").document_tokens)
     tokens = training.steps * training.batch_queries * texts
-    assert work.reckon(job, plan, speeds, 0.0) == pytest.approx(tokens * 3 * forward / 250e12)
+    assert work.reckon(job, plan, speeds, 0.0) == pytest.approx(tokens * 3 * forward / 170e12)
 
 
 def test_gpu_hours_and_schedules_of_a_scale_with_gpus(tmp_path, monkeypatch):
