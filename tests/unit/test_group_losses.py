@@ -76,7 +76,7 @@ def test_a_figure_is_drawn(inputs, tmp_path):
 def test_models_and_losses_of_every_seed_are_read(plan):
     files = plan.inputs("build_item")(SimpleNamespace(paper="lab", item="idro-ciphered"))
     ends = ("", "-seed14", "-seed15")
-    arms = ("", "-balanced", "-alpha-only", "-group-dro", "-idro")
+    arms = ("", "-balanced", "-alpha-only", "-group-dro", "-idro", "-idro-others")
     names = [f"idro-groups{end}+ciphered{arm}" for end in ends for arm in arms]
     assert files["losses"] == [paths.cluster_losses(name, "shared", "ep1") for name in names]
     assert files["models"] == [paths.model(name, "shared", "ep1") for name in names]

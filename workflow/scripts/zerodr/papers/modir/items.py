@@ -18,6 +18,15 @@ class DomainsItem(TargetItem):
     `as_published`: each embeds the whole source."""
 
 
+class DomainAccuracyItem(TargetItem):
+    """Domain-Acc after adversarial training against a control, over seeds; nothing is ranked."""
+
+    methods: tuple[str, ...] = Field(min_length=1)
+    """Methods with an adversary."""
+    baseline: str
+    """Their control, with an adversary of weight 0 for as many steps."""
+
+
 class NearestQueriesItem(TargetItem, TextItem, CasesOfPaper):
     """Source queries nearest to a target's queries before and after adversarial training."""
 
@@ -40,6 +49,7 @@ class ProjectionsItem(TargetItem):
 
 ITEMS: dict[str, type[Item]] = {
     "domains": DomainsItem,
+    "domain_accuracy": DomainAccuracyItem,
     "nearest_queries": NearestQueriesItem,
     "projections": ProjectionsItem,
 }

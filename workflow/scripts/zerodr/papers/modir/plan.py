@@ -3,11 +3,11 @@
 from typing import Any
 
 from zerodr.errors import ConfigError
-from zerodr.papers.modir.items import DomainsItem, NearestQueriesItem, ProjectionsItem
+from zerodr.papers.modir.items import DomainAccuracyItem, DomainsItem, NearestQueriesItem, ProjectionsItem
 from zerodr.papers.modir.settings import AdversarySettings, adversary_of
 from zerodr.plan import paths
 from zerodr.plan.dense import corpus_embeddings, query_embeddings
-from zerodr.plan.items import Reads, judged_split, reads, target_steps
+from zerodr.plan.items import Reads, counterparts, judged_split, reads, target_steps
 from zerodr.plan.lines import SCOPE, Link
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import READS_TARGET, Files, Params, adds_inputs, adds_params, inputs, params, remarks
@@ -217,6 +217,17 @@ def _domains(plan: Plan, item: DomainsItem, targets: list[str]) -> Reads:
             paths.domain_indexes(name, target, protocol) for name in dict.fromkeys(full) for target in targets
         ]
     return Reads(ranked, [*ranked, *item.methods], points, stages, files)
+
+
+@reads(DomainAccuracyItem)
+def _domain_accuracy(plan: Plan, item: DomainAccuracyItem, targets: list[str]) -> Reads:
+    """Read measures of the methods and of their counterparts with other seeds."""
+    named = [item.baseline, *item.methods]
+    for name in named:
+        saved_models(plan, name)  # refuses one without an adversary
+    seeds = counterparts(plan, named)
+    files = [paths.domains(one["names"][name], t, "measures.tsv") for one in seeds for name in named for t in targets]
+    return Reads(named=named, values=seeds, files={"measures": files})
 
 
 @reads(NearestQueriesItem)

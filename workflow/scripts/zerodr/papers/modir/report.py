@@ -19,6 +19,7 @@ from zerodr.collections.access import split_queries
 from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
 from zerodr.papers.modir.items import DomainsItem, NearestQueriesItem, ProjectionsItem
+from zerodr.papers.modir.report_accuracy import domain_accuracy, draw_domain_accuracy
 from zerodr.reporting import item_inputs
 from zerodr.reporting.cells import Key
 from zerodr.reporting.panels import COLORS, blank, legend, style
@@ -326,6 +327,11 @@ def pictures(settings: item_inputs.ItemParams) -> Iterator[tuple[str, str, str]]
 
 
 REPORT = item_inputs.Report(
-    {"domains": domains, "nearest_queries": nearest_queries, "projections": projections},
-    {"domains": draw_domains, "projections": draw_projections},
+    {
+        "domains": domains,
+        "domain_accuracy": domain_accuracy,
+        "nearest_queries": nearest_queries,
+        "projections": projections,
+    },
+    {"domains": draw_domains, "domain_accuracy": draw_domain_accuracy, "projections": draw_projections},
 )
