@@ -14,8 +14,8 @@ from tests.unit.config_helpers import copy_config
 
 from zerodr.artifacts.rankings import Rankings, RankingsWriter
 from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.config.feedback import Feedback
 from zerodr.config.load import load_bench
-from zerodr.config.methods import Feedback
 from zerodr.encoders.folder.attention import WEIGHTS, Attention, softmax
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
 from zerodr.plan.plan import Plan

@@ -61,7 +61,7 @@ rule search_shard:
     output:
         hits=paths.shard_hits("{model}", "{collection}", "{protocol}", "shard-{shard}"),
     wildcard_constraints:
-        model=PATTERNS.methods("encoder", "feedback", "trained"),
+        model=PATTERNS.methods("encoder", "feedback", "mixture", "trained"),
     script:
         "../scripts/run_stage.py"
 
@@ -76,7 +76,7 @@ rule merge_run:
     output:
         run=paths.run.pattern,
     wildcard_constraints:
-        model=PATTERNS.methods("encoder", "feedback", "trained"),
+        model=PATTERNS.methods("encoder", "feedback", "mixture", "trained"),
     script:
         "../scripts/run_stage.py"
 

@@ -2,6 +2,7 @@
 
 
 include: "moma_memory.smk"
+include: "moma_mixture.smk"
 
 
 rule train_main:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision
+from zerodr.config.feedback import AttentionTraining, FeedbackSettings
 from zerodr.config.files import known
 from zerodr.config.methods import (
-    AttentionTraining,
     EncoderMethod,
     FeedbackMethod,
-    FeedbackSettings,
     FusionMethod,
     LexicalMethod,
+    MixtureMethod,
     RunMethod,
     ScoreSettings,
     ScoresMethod,
@@ -36,6 +36,7 @@ def check_bench(bench: Bench) -> None:
     _check_names("protocol", bench.protocols)
     _check_runs(bench)
     _check_feedback(bench)
+    _check_mixtures(bench)
     _check_collections(bench)
     _check_packages(bench)
     _check_imported(bench)
@@ -75,6 +76,21 @@ def _check_feedback(bench: Bench) -> None:
                 _check_attention(bench, name, method.settings, method.settings.attention)
 
 
+def _check_mixtures(bench: Bench) -> None:
+    """Mixtures read vectors of a bi-encoder that ranks source, memories and targets alike."""
+    for name, method in bench.methods.items():
+        if isinstance(method, MixtureMethod):
+            where, model = f"method {name}: model", method.settings.model
+            if not isinstance(known(where, model, bench.methods), EncoderMethod):
+                raise ConfigError(where, f"{model} is no bi-encoder that exists already", "name one of kind encoder")
+            names = method.settings.memories
+            for memory in names:
+                known(f"method {name}: memories", memory, {"source", *bench.collections})
+            if len(set(names)) < len(names):
+                raise ConfigError(f"method {name}: memories", "names one twice", "name each once")
+            _check_source_split(bench, name, method.settings.attention.source_split)
+
+
 def _check_attention(bench: Bench, name: str, settings: FeedbackSettings, training: AttentionTraining) -> None:
     """Attention is learned on the source, so the model and what finds documents are the same there and on targets."""
     memory = bench.methods[settings.memory]
@@ -84,11 +100,15 @@ def _check_attention(bench: Bench, name: str, settings: FeedbackSettings, traini
             problem = f"{other} was trained for one target or ranks no source, so no attention can be learned with it"
             step = "name a method of kind encoder or lexical, or leave settings.attention out"
             raise ConfigError(f"method {name}: {key}", problem, step)
+    _check_source_split(bench, name, training.source_split)
+
+
+def _check_source_split(bench: Bench, name: str, split: str) -> None:
     source = bench.config.source or bench.scale.source
     splits = known("source", source, bench.collections).splits
-    if training.source_split not in splits:
-        problem = f"has no judgements for split {training.source_split!r}, there is nothing to learn from"
-        raise ConfigError(f"method {name}: source {source}", problem, nearest(training.source_split, splits))
+    if split not in splits:
+        problem = f"has no judgements for split {split!r}, there is nothing to learn from"
+        raise ConfigError(f"method {name}: source {source}", problem, nearest(split, splits))
 
 
 def _check_collections(bench: Bench) -> None:

@@ -71,7 +71,7 @@ def drawing(recipes: Mapping[str, Any]) -> set[str]:
         listed = written.get("variants")
         variants = listed if isinstance(listed, dict) else {}
         types = {str(one) for key, one in _values(written["settings"]) if key == "type"}
-        trains = written.get("kind") == "trained" and types <= {RANKING}
+        trains = written.get("kind") == "mixture" or written.get("kind") == "trained" and types <= {RANKING}
         for name, change in {recipe: {}, **{f"{recipe}+{key}": value for key, value in variants.items()}}.items():
             changed = change.get("settings") if isinstance(change, dict) else None
             settings = written["settings"] | (changed if isinstance(changed, dict) else {})

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings
+from zerodr.config.feedback import FeedbackSettings, MixtureSettings
 from zerodr.config.index import IndexSettings
 from zerodr.config.trained import TrainedSettings
 from zerodr.errors import ConfigError
@@ -104,56 +105,6 @@ class FusionSettings(Settings):
         return self
 
 
-class Feedback(Settings):
-    """How documents are added to a query's vector q: `q + weight * sum_i softmax(inverse_temperature * s)_i d_i`."""
-
-    documents: int = Field(20, ge=1)
-    """First documents of the ranking that are added."""
-    inverse_temperature: float = Field(2.0, ge=0)
-    """Factor of their scores before the softmax over them. 0: all count alike, as Rocchio has it."""
-    weight: float = Field(0.2, ge=0)
-    """Weight of the documents' mean; the query's vector has 1."""
-
-
-class AttentionTraining(Settings):
-    """How attention to documents is learned from the source's questions; all vectors of the bi-encoder stay."""
-
-    source_split: str = "train"
-    """Split of the source whose questions teach."""
-    depth: int = Field(100, ge=2)
-    """Documents of the rankings that are read; as many as `memory`, a fusion, puts on one scale."""
-    width: int = Field(64, ge=0)
-    """Length of a query's and a document's projection, whose product is part of the attention. 0: scores alone."""
-    first: int = Field(30, ge=1)
-    """First documents of the ranking among which negatives are drawn."""
-    negatives_per_query: int = Field(2, ge=0)
-    """Negatives of each question; positives and negatives of the others in the batch count as well."""
-    inverse_temperature: float = Field(20.0, gt=0)
-    """Factor of cosines in the loss."""
-    steps: int = Field(600, ge=0)
-    """Updates. 0 leaves the bi-encoder as it is."""
-    batch_queries: int = Field(64, ge=2)
-    """Questions of one update."""
-    learning_rate: float = Field(0.01, gt=0)
-    """First rate for `inverse_temperature` and `weight`, a tenth of it for projections; both fall to 0 in a line."""
-    weight_decay: float = Field(0.01, ge=0)
-    """AdamW's, for the projections."""
-    dev_queries: int = Field(1000, ge=1)
-    """Questions that are left out and show how the loss falls."""
-
-
-class FeedbackSettings(Feedback):
-    """Queries of a bi-encoder to which documents that another method found are added."""
-
-    attention: AttentionTraining | None = None
-    """Learn the documents' shares and their weight; `inverse_temperature` and `weight` are where they start."""
-
-    model: str
-    """Full name of the method whose queries are augmented and whose document vectors are searched."""
-    memory: str
-    """Full name of the method whose ranking of the collection names the documents that are added."""
-
-
 class RunSettings(Settings):
     """Rankings that another system made, as TREC run files."""
 
@@ -238,6 +189,15 @@ class FeedbackMethod(_Method):
     """Settings of the recipe; a variant changes some of them."""
 
 
+class MixtureMethod(_Method):
+    """A bi-encoder whose queries read documents of memories; what finds them and the attention to them are learned."""
+
+    kind: Literal["mixture"]
+    """Kind of the method."""
+    settings: MixtureSettings
+    """Settings of the recipe; a variant changes some of them."""
+
+
 class Origins(Settings):
     """Sources of a recipe's values: keys below `settings`, where `*` stands for any part. All others are ours."""
 
@@ -305,12 +265,22 @@ class ScoresMethod(_Method):
         return "holds published numbers alone and ranks no collection"
 
 
-Method = LexicalMethod | EncoderMethod | FusionMethod | FeedbackMethod | TrainedMethod | RunMethod | ScoresMethod
+Method = (
+    LexicalMethod
+    | EncoderMethod
+    | FusionMethod
+    | FeedbackMethod
+    | MixtureMethod
+    | TrainedMethod
+    | RunMethod
+    | ScoresMethod
+)
 METHOD_KINDS: dict[str, type[_Method]] = {
     "lexical": LexicalMethod,
     "encoder": EncoderMethod,
     "fusion": FusionMethod,
     "feedback": FeedbackMethod,
+    "mixture": MixtureMethod,
     "trained": TrainedMethod,
     "run": RunMethod,
     "scores": ScoresMethod,

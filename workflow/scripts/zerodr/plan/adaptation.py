@@ -6,7 +6,14 @@ from typing import Any
 
 from zerodr.config.counterparts import USUAL, renamed
 from zerodr.config.load import load_bench
-from zerodr.config.methods import FeedbackMethod, FusionMethod, LexicalMethod, LexicalSettings, TrainedMethod
+from zerodr.config.methods import (
+    FeedbackMethod,
+    FusionMethod,
+    LexicalMethod,
+    LexicalSettings,
+    MixtureMethod,
+    TrainedMethod,
+)
 from zerodr.config.registry import Collection
 from zerodr.config.user_folders import ADAPTING, ENDING, SPLIT
 from zerodr.errors import ConfigError
@@ -30,6 +37,9 @@ def candidates(plan: Plan) -> tuple[str, ...]:
     names = plan.config.candidates
     if len(names) < 2:
         raise ConfigError("candidates", f"names {len(names)} methods, expected at least two", "see config/config.yaml")
+    for name in names:
+        if isinstance(plan.method(name), MixtureMethod):
+            raise ConfigError("candidates", f"{name} reads memories that no exported folder holds", "leave it out")
     return names
 
 

@@ -8,6 +8,7 @@ from zerodr.config.methods import (
     EncoderSettings,
     FeedbackMethod,
     FusionSettings,
+    MixtureMethod,
     RunSettings,
     TrainedMethod,
 )
@@ -88,7 +89,7 @@ def _queries_params(plan: Plan, wc: Any) -> Params:
 def embeddings_for(plan: Plan, name: str, collection: str, content: str, protocol: str) -> str:
     """The embeddings that a method searches: those of the model made for the collection."""
     method = plan.method(name)
-    if isinstance(method, FeedbackMethod):
+    if isinstance(method, FeedbackMethod | MixtureMethod):
         return embeddings_for(plan, method.settings.model, collection, content, protocol)
     if isinstance(method, TrainedMethod):
         return corpus_embeddings(plan, plan.chains.ranker(name, collection), collection, protocol, content)
@@ -124,7 +125,7 @@ def query_embeddings(plan: Plan, row: str, link: Link, collection: str, protocol
 def searched_queries(plan: Plan, name: str, collection: str, protocol: str) -> str:
     """The embeddings of a collection's queries that a method searches with."""
     split, method = plan.collection(collection).ranked_split, plan.method(name)
-    if isinstance(method, FeedbackMethod):
+    if isinstance(method, FeedbackMethod | MixtureMethod):
         return paths.embeddings(name, SCOPE, collection, protocol, f"queries.{split}")
     if isinstance(method, TrainedMethod):
         return query_embeddings(plan, name, plan.chains.ranker(name, collection), collection, protocol, split)
@@ -142,7 +143,7 @@ def _search_inputs(plan: Plan, wc: Any) -> Files:
 
 def _index(plan: Plan, name: str) -> Params:
     method = plan.method(name)
-    if isinstance(method, FeedbackMethod):
+    if isinstance(method, FeedbackMethod | MixtureMethod):
         return _index(plan, method.settings.model)
     if isinstance(method, TrainedMethod):
         return {"index": "flat"}

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from zerodr.config.methods import AttentionTraining, FeedbackSettings
+from zerodr.config.feedback import AttentionTraining, FeedbackSettings
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.dense import embeddings_for, searched_queries

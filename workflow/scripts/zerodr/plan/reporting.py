@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from zerodr.config.methods import FeedbackMethod, FusionMethod, RunMethod, ScoresMethod, TrainedMethod
+from zerodr.config.methods import FeedbackMethod, FusionMethod, MixtureMethod, RunMethod, ScoresMethod, TrainedMethod
 from zerodr.config.recipes import INIT
 from zerodr.plan import paths
 from zerodr.plan.modes import modes_of_method
@@ -164,7 +164,7 @@ def remarks_of(plan: Plan, name: str, protocol: str | None = None) -> list[str]:
         remarks.insert(0, f"{what}: {method.settings.source}")
     if isinstance(method, FusionMethod) and not method.remark:
         remarks += dict.fromkeys(remark for run in method.settings.runs for remark in remarks_of(plan, run))
-    if isinstance(method, FeedbackMethod) and not method.remark:
+    if isinstance(method, FeedbackMethod | MixtureMethod) and not method.remark:
         remarks += remarks_of(plan, method.settings.model)
     if isinstance(method, TrainedMethod):
         if method.stage and method.stage != [INIT, *method.settings.chain][-1]:

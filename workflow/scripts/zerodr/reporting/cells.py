@@ -25,7 +25,7 @@ COMPARED = "row method column metric ours published difference verdict tolerance
 NAMES = {"hole@10": "hole_pair_10"}  # measure as printed -> measure here
 MULTIPLES = {"k": 1e3, "M": 1e6, "B": 1e9}
 OKISH = 4
-BY_KIND = {"lexical": 0.002, "encoder": 0.002, "fusion": 0.005, "feedback": 0.005, "trained": 0.01}
+BY_KIND = {"lexical": 0.002, "encoder": 0.002, "fusion": 0.005, "feedback": 0.005, "mixture": 0.005, "trained": 0.01}
 """Largest absolute difference of a measure in [0, 1] that is OK, by kind of row: a choice. Printed values have three
 decimals; trained rows differ by their random numbers too."""
 RELATIVE = 0.1
@@ -180,7 +180,7 @@ def _compared(
         MACHINE: metric in TIMES,
         SOURCE: metric in LIKENESS and not settings.as_published,
         BUDGET: kind in ("trained", "settings") and not settings.as_published,
-        PROTOCOL: kind in ("trained", "encoder", "fusion", "feedback") and protocol != settings.protocol,
+        PROTOCOL: kind in ("trained", "encoder", "fusion", "feedback", "mixture") and protocol != settings.protocol,
     }
     named = {"row": cell["row"], "method": method, "column": column, "metric": metric}
     return named | {

@@ -18,7 +18,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import read_run, strings, total_order
 from zerodr.collections.access import corpus_ids, split_queries
 from zerodr.config.base import validate
-from zerodr.config.methods import Feedback
+from zerodr.config.feedback import Feedback
 from zerodr.encoders.folder.attention import Attention, scores_alone
 from zerodr.errors import ArtifactError
 from zerodr.retrieval.fuse import check_run

@@ -20,7 +20,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
 from zerodr.collections.access import corpus_ids, split_queries
 from zerodr.config.base import validate
-from zerodr.config.methods import AttentionTraining, Feedback
+from zerodr.config.feedback import AttentionTraining, Feedback
 from zerodr.encoders.folder.attention import Attention
 from zerodr.errors import ArtifactError, CollectionError
 from zerodr.losses.contrastive import info_nce

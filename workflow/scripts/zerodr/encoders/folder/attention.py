@@ -14,7 +14,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from zerodr.config.methods import Feedback
+from zerodr.config.feedback import Feedback
 from zerodr.errors import ArtifactError
 
 WEIGHTS = "attention.safetensors"

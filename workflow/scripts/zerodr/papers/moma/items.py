@@ -24,6 +24,13 @@ class ComponentsItem(TargetItem):
     """Show each evaluation of a training (training.evaluate_steps), not the last of an episode alone."""
 
 
+class MixturesItem(TextItem):
+    """What episodes of mixtures changed on held-out source questions: documents that are judged relevant, memories."""
+
+    methods: tuple[str, ...] = Field(min_length=1)
+    """Methods of kind mixture."""
+
+
 class CasesItem(TargetItem, TextItem):
     """Documents that queries attend to most after the last episode: of training queries, and of the targets'."""
 
@@ -58,6 +65,7 @@ class HoursItem(TextItem):
 
 ITEMS: dict[str, type[Item]] = {
     "shares": SharesItem,
+    "mixtures": MixturesItem,
     "components": ComponentsItem,
     "cases": CasesItem,
     "latency": LatencyItem,

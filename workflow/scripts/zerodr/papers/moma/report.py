@@ -15,6 +15,7 @@ from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
 from zerodr.papers.moma.items import CasesItem, ComponentsItem, SharesItem
 from zerodr.papers.moma.report_costs import hours, latency, memories
+from zerodr.papers.moma.report_mixtures import mixtures
 from zerodr.reporting.cells import Key
 from zerodr.reporting.item_inputs import ItemParams, ItemTable, Report, printed
 from zerodr.reporting.panels import legend, panels, style
@@ -201,6 +202,7 @@ def _values(path: Path, name: str) -> list[float]:
 REPORT = Report(
     {
         "shares": shares,
+        "mixtures": mixtures,
         "components": components,
         "cases": cases,
         "latency": latency,

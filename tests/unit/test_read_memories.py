@@ -1,0 +1,188 @@
+"""A mixture over vectors that stay: the formula, the plain start, what each kind of label teaches, refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from search_helpers import make_collection
+from tests.unit.config_helpers import copy_config
+
+from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.config.load import load_bench
+from zerodr.errors import ArtifactError, ConfigError
+from zerodr.papers.moma.learn_mixture import FACTS, learn_mixture
+from zerodr.papers.moma.mixture import Found, Reader
+from zerodr.papers.moma.read_memories import read_memories
+
+SIZE, COUNT = 24, 60
+DOCUMENTS, QUERIES = [f"d{i:02}" for i in range(COUNT)], [f"q{i:02}" for i in range(COUNT)]
+TRAINING = {"width": 4, "steps": 60, "batch_queries": 16, "dev_queries": 20, "first": 5, "learning_rate": 0.05}
+AUGMENTER = {"selected": 1, "depth": 20, "negatives_per_query": 3, "learning_rate": 0.01}
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch) -> Path:
+    """Questions whose documents lie elsewhere; a memory with a note for each question that leads there."""
+    monkeypatch.chdir(tmp_path)
+    draw = np.random.default_rng(3)
+    queries, corpus = (_unit(draw.normal(size=(COUNT, SIZE))) for _ in range(2))
+    for name, vectors in {"queries": queries, "c": corpus, "m": _unit(queries + 1.2 * corpus)}.items():
+        np.save(f"{name}.npy", vectors)
+    for name in ("c", "m"):
+        make_collection(Path(name), DOCUMENTS, QUERIES)
+    for split, rows in {"train": range(40), "dev": range(40, COUNT)}.items():
+        lines = [f"{QUERIES[row]}\t{DOCUMENTS[row]}\t1" for row in rows]
+        Path(f"c/qrels.{split}.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n")
+        np.save(f"{split}.npy", queries[list(rows)])
+    return tmp_path
+
+
+def learn(
+    out: str = "learned", memories: tuple[str, ...] = ("source", "m"), labels: str = "attention", **changed
+) -> Reader:
+    """Run the stage."""
+    names = ["c" if name == "source" else name for name in memories]
+    inputs = {
+        "queries": "train.npy",
+        "held_out": "dev.npy",
+        "corpus": ["c.npy"],
+        "collection": "c/manifest.json",
+        "memories": [f"{name}.npy" for name in names],
+        "collections": [f"{name}/manifest.json" for name in names],
+    }
+    read = {"selected", "negatives_per_query", "learning_rate"} - {
+        "adist": {"selected", "negatives_per_query"},
+        "frozen": {"selected", "negatives_per_query", "learning_rate"},
+        "judged": {"selected"},
+    }.get(labels, set())
+    augmenter = {key: value for key, value in AUGMENTER.items() if key in read | {"depth"}} | {"labels": labels}
+    params = {"collection": "c", "held_out_split": "dev", "memories": memories, "documents": 4, "episodes": 2}
+    params |= {"inverse_temperature": 1.0, "attention": TRAINING | changed, "augmenter": augmenter}
+    spec = StageSpec("learn_mixture", 1, {}, inputs, {"attention": f"{out}/manifest.json"}, params, 7)
+    run_spec(spec, learn_mixture)
+    return Reader.load(Path(out))
+
+
+def read(memories: tuple[str, ...] = ("c", "m"), exclude_self: bool = False, out: str = "out.npy") -> np.ndarray:
+    inputs = {"queries": "queries.npy", "collection": "c/manifest.json", "attention": "learned/manifest.json"}
+    inputs |= {"memories": [f"{name}.npy" for name in memories]}
+    inputs |= {"collections": [f"{name}/manifest.json" for name in memories]}
+    params = {"memories": memories, "documents": 4, "collection": "c", "split": "test", "exclude_self": exclude_self}
+    run_spec(StageSpec("read_memories", 1, {}, inputs, {"embeddings": out}, params), read_memories)
+    return np.load(out)
+
+
+def gain(before: np.ndarray, after: np.ndarray) -> float:
+    """Mean difference of the cosine with the document that a held-out question asks for."""
+    corpus = np.load("c.npy")
+    return float(((_unit(after) - _unit(before)) * corpus)[40:].sum(1).mean())
+
+
+def test_what_is_read_is_the_formula():
+    torch.manual_seed(0)
+    network, draw = Reader(3, 2, 1.5, 0.3), np.random.default_rng(0)
+    with torch.no_grad():
+        network.values += torch.from_numpy(draw.normal(size=(3, 3)).astype(np.float32))
+    query, documents, scores = (draw.normal(size=shape).astype(np.float32) for shape in ((3,), (4, 3), (4,)))
+    found, shares = network(*(torch.from_numpy(one[None]) for one in (query, documents, scores)))
+    a, b, v = (one.detach().numpy() for one in (network.queries, network.documents, network.values))
+    logits = np.array([1.5 * s + (a @ query) @ (b @ d) for s, d in zip(scores, documents, strict=True)])
+    expected = np.exp(logits) / np.exp(logits).sum()
+    np.testing.assert_allclose(shares[0].detach(), expected, rtol=1e-5)
+    vector = query + 0.3 * v @ (expected @ documents)
+    np.testing.assert_allclose(found[0].detach(), vector / np.linalg.norm(vector), rtol=1e-5)
+
+
+def test_no_step_is_the_plain_model(source):
+    learn(steps=0)
+    np.testing.assert_allclose(read(), np.load("queries.npy"), atol=1e-6)
+
+
+def test_notes_that_lead_to_documents_are_read(source):
+    network = learn()
+    assert network.weight.item() > 0.3
+    assert gain(np.load("queries.npy"), read()) > 0.1
+    facts = pd.read_csv(f"learned/{FACTS}", sep="\t")
+    assert set(facts["episode"]) == {0, 1, 2} and set(facts["questions"]) == {20}
+    np.testing.assert_allclose(facts.groupby("episode")[["documents", "attention"]].sum(), 1.0, rtol=1e-5)
+    last = facts[facts["episode"] == 2].set_index("memory")
+    assert last.loc["m", "attention"] > last.loc["c", "attention"]
+
+
+def test_documents_of_other_questions_are_not_read(source):
+    np.save("m.npy", _unit(np.random.default_rng(5).normal(size=(COUNT, SIZE))))
+    assert learn().weight.item() < 0.2
+
+
+@pytest.mark.parametrize("labels", ["attention", "attention_alone", "judged", "adist", "frozen"])
+def test_labels_move_the_augmenter_unless_it_is_frozen(source, labels):
+    moved = (learn(labels=labels).augmenter - torch.eye(SIZE)).abs().max().item()
+    assert (moved > 0.01) == (labels != "frozen")
+
+
+def test_judged_documents_teach_although_they_are_in_no_memory(source):
+    network = learn(memories=("m",), labels="judged")
+    asked = network.asked(torch.from_numpy(np.load("train.npy"))).detach().numpy()
+    assert (asked * np.load("c.npy")[:40]).sum(1).mean() > (np.load("train.npy") * np.load("c.npy")[:40]).sum(1).mean()
+
+
+def test_banned_documents_are_left_out_in_order():
+    found = Found(np.array([[5, 3, 8, 1]]), np.array([[4.0, 3.0, 2.0, 1.0]], np.float32))
+    left = found.without([np.array([3])], 2)
+    assert (left.rows.tolist(), left.scores.tolist()) == ([[5, 8]], [[4.0, 2.0]])
+
+
+def test_a_query_does_not_read_itself(source):
+    make_collection(Path("self"), QUERIES, QUERIES)
+    learn()
+    np.save("self.npy", np.load("queries.npy"))
+    params = {"memories": ("self", "m"), "documents": 1, "collection": "self", "split": "test", "exclude_self": True}
+    inputs = {"queries": "queries.npy", "collection": "self/manifest.json", "attention": "learned/manifest.json"}
+    inputs |= {"memories": ["self.npy", "m.npy"], "collections": ["self/manifest.json", "m/manifest.json"]}
+    facts = {}
+    for number, own in enumerate((True, False)):
+        spec = StageSpec(
+            "read_memories", 1, {}, inputs, {"embeddings": f"{number}.npy"}, params | {"exclude_self": own}
+        )
+        run_spec(spec, read_memories)
+        facts[own] = np.load(f"{number}.npy")
+    assert np.abs(facts[True] - facts[False]).max() > 0.01
+
+
+def test_vectors_of_another_corpus_are_refused(source):
+    learn()
+    np.save("m.npy", np.load("m.npy")[:-1])
+    with pytest.raises(ArtifactError, match="expected 120 documents of c, m, found 119"):
+        read()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"model": "bm25-flat"}, "method bad: model: bm25-flat is no bi-encoder"),
+        ({"memories": ["source", "source"]}, "method bad: memories: names one twice"),
+        ({"memories": ["memory-wordnets"]}, "memory-wordnet"),
+        ({"augmenter": {"labels": "adist", "selected": 3}}, "selected has no effect with labels: adist"),
+        ({"attention": {"source_split": "trian"}}, "has no judgements for split 'trian'"),
+    ],
+)
+def test_a_recipe_that_makes_no_sense_is_refused(tmp_path, settings, said):
+    copy_config(tmp_path)
+    recipe = {
+        "kind": "mixture",
+        "label": "bad",
+        "description": "none",
+        "settings": {"model": "all-minilm-l6-v2"} | settings,
+    }
+    (tmp_path / "config/methods/bad.yaml").write_text(yaml.safe_dump(recipe))
+    with pytest.raises(ConfigError, match=said):
+        load_bench(tmp_path, {"scale": "lab"})

@@ -1,0 +1,81 @@
+"""Plan a mixture over vectors that stay: episodes on the source, queries of targets that read memories."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from zerodr.config.feedback import MixtureSettings
+from zerodr.papers.moma.items import MixturesItem
+from zerodr.papers.moma.settings import SOURCE
+from zerodr.plan import paths
+from zerodr.plan.dense import embeddings_for, searched_queries
+from zerodr.plan.items import Reads, counterparts, judged_split, reads
+from zerodr.plan.lexical import ranking
+from zerodr.plan.mining import PROTOCOL
+from zerodr.plan.plan import Plan
+from zerodr.plan.registry import Files, Params, inputs, params
+from zerodr.plan.rules import RULES, Need, Rule
+
+RULES |= {
+    "learn_mixture": Rule(
+        "papers.moma.learn_mixture:learn_mixture", "augment", Need(6000, 8000, 60, threads=8), seeded=True
+    ),
+    "read_memories": Rule("papers.moma.read_memories:read_memories", "augment", Need(6000, 8000, 30, threads=8)),
+}
+
+
+def _memories(plan: Plan, settings: MixtureSettings, target: str, protocol: str) -> Files:
+    """Return embeddings and manifests of the mixture, in which a target stands for the source."""
+    names = _named(settings, target)
+    shards = [(name, shard) for name in names for shard in plan.shard_names("corpus", name)]
+    vectors = [embeddings_for(plan, settings.model, name, shard, protocol) for name, shard in shards]
+    return {"memories": vectors, "collections": [paths.collection(name) for name in names]}
+
+
+def _named(settings: MixtureSettings, target: str) -> Sequence[str]:
+    return [target if name == SOURCE else name for name in settings.memories]
+
+
+@inputs("learn_mixture")
+def _learning_inputs(plan: Plan, wc: Any) -> Files:
+    settings, source = plan.bench.settings(wc.model, MixtureSettings), plan.source
+    splits = {"queries": settings.attention.source_split, "held_out": judged_split(plan, source)}
+    asked = {
+        name: embeddings_for(plan, settings.model, source, f"queries.{split}", PROTOCOL)
+        for name, split in splits.items()
+    }
+    shards = plan.shard_names("corpus", source)
+    corpus = [embeddings_for(plan, settings.model, source, shard, PROTOCOL) for shard in shards]
+    return (
+        asked | {"corpus": corpus, "collection": paths.collection(source)} | _memories(plan, settings, source, PROTOCOL)
+    )
+
+
+@params("learn_mixture")
+def _learning_params(plan: Plan, wc: Any) -> Params:
+    settings = plan.bench.settings(wc.model, MixtureSettings).model_dump(mode="json", exclude={"model"})
+    return settings | {"collection": plan.source, "held_out_split": judged_split(plan, plan.source)}
+
+
+@inputs("read_memories")
+def _reading_inputs(plan: Plan, wc: Any) -> Files:
+    settings = plan.bench.settings(wc.model, MixtureSettings)
+    return {
+        "queries": searched_queries(plan, settings.model, wc.collection, wc.protocol),
+        "collection": paths.collection(wc.collection),
+        "attention": paths.learned_attention(wc.model),
+    } | _memories(plan, settings, wc.collection, wc.protocol)
+
+
+@params("read_memories")
+def _reading_params(plan: Plan, wc: Any) -> Params:
+    settings = plan.bench.settings(wc.model, MixtureSettings)
+    named = {"memories": list(_named(settings, wc.collection)), "documents": settings.documents}
+    return named | ranking(plan, wc, "language", "depth")
+
+
+@reads(MixturesItem)
+def _mixtures_item(plan: Plan, item: MixturesItem, targets: list[str]) -> Reads:
+    """Read what each episode changed, of all seeds."""
+    seeds = counterparts(plan, list(item.methods))
+    learned = [paths.learned_attention(one["names"][name]) for name in item.methods for one in seeds]
+    return Reads(named=list(item.methods), files={"learned": learned}, values=seeds)
