@@ -16,7 +16,7 @@ from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.config.load import load_bench
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.papers.moma.learn_mixture import FACTS, learn_mixture
-from zerodr.papers.moma.mixture import Found, Reader
+from zerodr.papers.moma.mixture import Ranked, Reader
 from zerodr.papers.moma.read_memories import read_memories
 
 SIZE, COUNT = 24, 60
@@ -93,13 +93,13 @@ def test_what_is_read_is_the_formula():
     with torch.no_grad():
         network.values += torch.from_numpy(draw.normal(size=(3, 3)).astype(np.float32))
     query, documents, scores = (draw.normal(size=shape).astype(np.float32) for shape in ((3,), (4, 3), (4,)))
-    found, shares = network(*(torch.from_numpy(one[None]) for one in (query, documents, scores)))
+    retrieved, shares = network(*(torch.from_numpy(one[None]) for one in (query, documents, scores)))
     a, b, v = (one.detach().numpy() for one in (network.queries, network.documents, network.values))
     logits = np.array([1.5 * s + (a @ query) @ (b @ d) for s, d in zip(scores, documents, strict=True)])
     expected = np.exp(logits) / np.exp(logits).sum()
     np.testing.assert_allclose(shares[0].detach(), expected, rtol=1e-5)
     vector = query + 0.3 * v @ (expected @ documents)
-    np.testing.assert_allclose(found[0].detach(), vector / np.linalg.norm(vector), rtol=1e-5)
+    np.testing.assert_allclose(retrieved[0].detach(), vector / np.linalg.norm(vector), rtol=1e-5)
 
 
 def test_no_step_is_the_plain_model(source):
@@ -136,8 +136,8 @@ def test_judged_documents_teach_although_they_are_in_no_memory(source):
 
 
 def test_banned_documents_are_left_out_in_order():
-    found = Found(np.array([[5, 3, 8, 1]]), np.array([[4.0, 3.0, 2.0, 1.0]], np.float32))
-    left = found.without([np.array([3])], 2)
+    retrieved = Ranked(np.array([[5, 3, 8, 1]]), np.array([[4.0, 3.0, 2.0, 1.0]], np.float32))
+    left = retrieved.without([np.array([3])], 2)
     assert (left.rows.tolist(), left.scores.tolist()) == ([[5, 8]], [[4.0, 2.0]])
 
 

@@ -25,7 +25,7 @@ from zerodr.errors import CollectionError
 from zerodr.losses.contrastive import info_nce
 from zerodr.mining.positives import known_positives, rows_among
 from zerodr.papers.moma.losses import attention_distillation
-from zerodr.papers.moma.mixture import Found, Mixture, Reader
+from zerodr.papers.moma.mixture import Mixture, Ranked, Reader
 from zerodr.retrieval.learn_attention import PROJECTION_RATE
 from zerodr.retrieval.vectors import Vectors
 
@@ -79,8 +79,8 @@ class Pool(NamedTuple):
         source = Mixture(vectors, ids, [settings.collection], np.array([len(ids)]))
         if settings.collection not in names:
             return cls(mixture, source, np.concatenate([mixture.vectors, vectors]), len(mixture.vectors))
-        place = names.index(settings.collection)
-        return cls(mixture, source, mixture.vectors, int(mixture.ends[place]) - len(vectors))
+        index = names.index(settings.collection)
+        return cls(mixture, source, mixture.vectors, int(mixture.ends[index]) - len(vectors))
 
     def questions(
         self, stage: Stage, split: str, queries: str, most: int, draw: np.random.Generator | None
@@ -117,23 +117,23 @@ def learn_mixture(stage: Stage) -> None:
     starts = settings.inverse_temperature, settings.weight
     network = Reader(taught.vectors.shape[1], training.width, *starts)
     progress = Progress(f"learn to read memories on {settings.collection}", settings.episodes, "episodes")
-    facts, found, negatives = list[dict[str, object]](), None, None
+    facts, retrieved, negatives = list[dict[str, object]](), None, None
     for episode in range(settings.episodes + 1):
-        if found is None or settings.augmenter.labels != "frozen":
-            found = _found(stage, pool.mixture, network, taught.vectors, settings.augmenter.depth)
-            shown = _found(stage, pool.mixture, network, held.vectors, settings.documents)
+        if retrieved is None or settings.augmenter.labels != "frozen":
+            retrieved = _retrieved(stage, pool.mixture, network, taught.vectors, settings.augmenter.depth)
+            shown = _retrieved(stage, pool.mixture, network, held.vectors, settings.documents)
         facts += _facts(episode, pool, network, held, shown)
         if episode == settings.episodes:
             break
-        read = found.without(banned, settings.documents)
+        read = retrieved.without(banned, settings.documents)
         vectors = network.read(pool.mixture, taught.vectors, read)[0] if episode else taught.vectors
         negatives = pool.source.search(stage, vectors, training.first + 1).rows + pool.start
         losses = learn_to_read(network, pool, taught, read, negatives, settings, draw)
-        stage.metric("loss", losses[-1], episode + 1)
+        _record(stage, "loss", losses, episode + 1)
         if settings.augmenter.labels != "frozen":
             shares = network.read(pool.mixture, taught.vectors, read)[1]
-            losses = learn_to_find(network, pool, taught, found, read, shares, settings, draw)
-            stage.metric("augmenter_loss", losses[-1], episode + 1)
+            losses = learn_to_find(network, pool, taught, retrieved, read, shares, settings, draw)
+            _record(stage, "augmenter_loss", losses, episode + 1)
         progress.add(1)
     progress.finish()
     folder = stage.output("attention")
@@ -144,18 +144,23 @@ def learn_mixture(stage: Stage) -> None:
     stage.note(questions=len(taught.positives), held_out=len(held.positives))
 
 
-def _found(stage: Stage, mixture: Mixture, network: Reader, queries: np.ndarray, depth: int) -> Found:
+def _record(stage: Stage, name: str, losses: list[float], episode: int) -> None:
+    if losses:
+        stage.metric(name, float(np.mean(losses)), episode)
+
+
+def _retrieved(stage: Stage, mixture: Mixture, network: Reader, queries: np.ndarray, depth: int) -> Ranked:
     with torch.no_grad():
         asked = network.asked(torch.from_numpy(queries)).numpy()
     return mixture.search(stage, asked, depth)
 
 
-def _facts(episode: int, pool: Pool, network: Reader, held: Questions, found: Found) -> list[dict[str, object]]:
+def _facts(episode: int, pool: Pool, network: Reader, held: Questions, retrieved: Ranked) -> list[dict[str, object]]:
     """Return, by memory, shares of documents and attention, and how many questions read a judged document."""
-    attention = network.read(pool.mixture, held.vectors, found)[1]
-    relevant = np.mean([np.isin(known, rows).any() for known, rows in zip(held.positives, found.rows, strict=True)])
-    documents = pool.mixture.shares(found.rows, np.ones_like(attention))
-    attended = pool.mixture.shares(found.rows, attention)
+    attention = network.read(pool.mixture, held.vectors, retrieved)[1]
+    relevant = np.mean([np.isin(known, rows).any() for known, rows in zip(held.positives, retrieved.rows, strict=True)])
+    documents = pool.mixture.shares(retrieved.rows, np.ones_like(attention))
+    attended = pool.mixture.shares(retrieved.rows, attention)
     about = {"episode": episode, "questions": len(held.positives), "relevant": float(relevant)}
     return [about | {"memory": name, "documents": documents[name], "attention": attended[name]} for name in documents]
 
@@ -164,7 +169,7 @@ def learn_to_read(
     network: Reader,
     pool: Pool,
     taught: Questions,
-    read: Found,
+    read: Ranked,
     ranked: np.ndarray,
     settings: MixtureTraining,
     draw: np.random.Generator,
@@ -205,8 +210,8 @@ def learn_to_find(
     network: Reader,
     pool: Pool,
     taught: Questions,
-    found: Found,
-    read: Found,
+    retrieved: Ranked,
+    read: Ranked,
     shares: np.ndarray,
     settings: MixtureTraining,
     draw: np.random.Generator,
@@ -214,7 +219,7 @@ def learn_to_find(
     """Learn the projection that finds documents from the attention to those that were read; return the losses.
 
     Args:
-        found: the augmenter's own ranking, among which negatives are drawn (MoMA eq. 12).
+        retrieved: the augmenter's own ranking, among which negatives are drawn (MoMA eq. 12).
         read: documents of each question, with their shares of attention [n, k].
     """
     augmenter, heat = settings.augmenter, settings.attention.inverse_temperature
@@ -231,7 +236,9 @@ def learn_to_find(
         for row in rows:
             positives = labels[augmenter.labels](row)
             out = np.union1d(positives, taught.positives[row])
-            negatives = _drawn(found.rows[row][~np.isin(found.rows[row], out)], augmenter.negatives_per_query, draw)
+            negatives = _drawn(
+                retrieved.rows[row][~np.isin(retrieved.rows[row], out)], augmenter.negatives_per_query, draw
+            )
             candidates.append(np.concatenate([draw.choice(positives, 1), negatives]))
         asked = network.asked(torch.from_numpy(taught.vectors[rows]))
         scores = torch.einsum("nd,nkd->nk", asked, torch.from_numpy(pool.vectors[np.stack(candidates)]))

@@ -62,13 +62,13 @@ class Mixture(NamedTuple):
             raise ArtifactError(stage.paths("memories")[0], problem, AGAIN)
         return cls(vectors, pa.concat_arrays(ids), names, ends)
 
-    def search(self, stage: Stage, queries: np.ndarray, depth: int, skip: np.ndarray | None = None) -> Found:
+    def search(self, stage: Stage, queries: np.ndarray, depth: int, skip: np.ndarray | None = None) -> Ranked:
         """Search the first documents of queries [n, d]; `skip`: a row that a query does not get, -1 for none."""
         depth = min(depth, len(self.vectors) - (skip is not None))
         ranking = join(
             list(exact_rankings(stage, Vectors(queries), Vectors(self.vectors), self.ids, depth, "memories", skip))
         )
-        return Found(ranking.rows.reshape(-1, depth).astype(np.int64), ranking.scores.reshape(-1, depth))
+        return Ranked(ranking.rows.reshape(-1, depth).astype(np.int64), ranking.scores.reshape(-1, depth))
 
     def shares(self, rows: np.ndarray, weights: np.ndarray) -> dict[str, float]:
         """Return each memory's share of the weights of documents `rows`, by name."""
@@ -77,7 +77,7 @@ class Mixture(NamedTuple):
         return dict(zip(self.names, sums.tolist(), strict=True))
 
 
-class Found(NamedTuple):
+class Ranked(NamedTuple):
     """Documents of n queries, best first.
 
     Attributes:
@@ -88,11 +88,11 @@ class Found(NamedTuple):
     rows: np.ndarray
     scores: np.ndarray
 
-    def without(self, banned: list[np.ndarray], count: int) -> Found:
+    def without(self, banned: list[np.ndarray], count: int) -> Ranked:
         """Leave out the rows that are banned for each query, and cut at `count`."""
         chosen = [np.flatnonzero(~np.isin(rows, out))[:count] for rows, out in zip(self.rows, banned, strict=True)]
         columns = np.stack(chosen)
-        return Found(np.take_along_axis(self.rows, columns, 1), np.take_along_axis(self.scores, columns, 1))
+        return Ranked(np.take_along_axis(self.rows, columns, 1), np.take_along_axis(self.scores, columns, 1))
 
 
 class Reader(nn.Module):
@@ -127,14 +127,14 @@ class Reader(nn.Module):
 
     @torch.no_grad()
     def read(
-        self, mixture: Mixture, queries: np.ndarray, found: Found, block: int = 1024
+        self, mixture: Mixture, queries: np.ndarray, retrieved: Ranked, block: int = 1024
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Do the same with what was found for all queries, some at a time."""
-        vectors, shares = np.empty_like(queries), np.empty_like(found.scores)
+        """Do the same with what was retrieved for all queries, some at a time."""
+        vectors, shares = np.empty_like(queries), np.empty_like(retrieved.scores)
         for start in range(0, len(queries), block):
             some = slice(start, start + block)
-            documents = torch.from_numpy(mixture.vectors[found.rows[some]])
-            both = self(torch.from_numpy(queries[some]), documents, torch.from_numpy(found.scores[some]))
+            documents = torch.from_numpy(mixture.vectors[retrieved.rows[some]])
+            both = self(torch.from_numpy(queries[some]), documents, torch.from_numpy(retrieved.scores[some]))
             vectors[some], shares[some] = both[0].numpy(), both[1].numpy()
         return vectors, shares
 

@@ -39,17 +39,17 @@ def read_memories(stage: Stage) -> None:
     settings = validate(ReadSettings, stage.params, stage.spec.rule)
     mixture, network = Mixture.open(stage, list(settings.memories)), Reader.load(stage.path("attention"))
     names = strings(split_queries(stage.path("collection"), settings.split)["id"])
-    queries = np.ascontiguousarray(Vectors.open(stage.path("queries")).array)
+    queries = Vectors.open(stage.path("queries")).array.copy()
     if len(queries) != len(names):
         problem = f"expected {len(names)} queries, found {len(queries)}"
         raise ArtifactError(stage.path("queries"), problem, AGAIN)
     skip = self_rows(namespaced(settings.collection, names), mixture.ids) if settings.exclude_self else None
     with torch.no_grad():
         asked = network.asked(torch.from_numpy(queries)).numpy()
-    found = mixture.search(stage, asked, settings.documents, skip)
-    vectors, shares = network.read(mixture, queries, found)
+    retrieved = mixture.search(stage, asked, settings.documents, skip)
+    vectors, shares = network.read(mixture, queries, retrieved)
     for kind, weights in {"documents": np.ones_like(shares), "attention": shares}.items():
-        stage.numbers({f"{kind}.{name}": share for name, share in mixture.shares(found.rows, weights).items()})
+        stage.numbers({f"{kind}.{name}": share for name, share in mixture.shares(retrieved.rows, weights).items()})
     stage.note(queries=len(queries), memories=list(settings.memories))
     with open(stage.output("embeddings"), "wb") as stream:
         np.save(stream, vectors)
