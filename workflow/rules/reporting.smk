@@ -31,7 +31,7 @@ rule build_row:
         markdown=paths.beir("{model}.md"),
     wildcard_constraints:
         model=PATTERNS.methods(
-            "lexical", "encoder", "feedback", "fusion", "trained", "run"
+            "lexical", "encoder", "feedback", "mixture", "fusion", "trained", "run"
         ),
     script:
         "../scripts/run_stage.py"
@@ -91,10 +91,10 @@ rule build_query_page:
         page=paths.query_page.pattern,
     wildcard_constraints:
         model=PATTERNS.methods(
-            "lexical", "encoder", "feedback", "fusion", "trained", "run"
+            "lexical", "encoder", "feedback", "mixture", "fusion", "trained", "run"
         ),
         baseline=PATTERNS.methods(
-            "lexical", "encoder", "feedback", "fusion", "trained", "run"
+            "lexical", "encoder", "feedback", "mixture", "fusion", "trained", "run"
         ),
     script:
         "../scripts/run_stage.py"

@@ -82,7 +82,7 @@ class MixtureAugmenter(Settings):
     """Ranks of its own ranking of the mixture among which negatives are drawn."""
     negatives_per_query: int = Field(7, ge=1)
     """Negatives of each question (MoMA eq. 12)."""
-    learning_rate: float = Field(0.0003, gt=0)
+    learning_rate: float = Field(0.001, gt=0)
     """First rate in each episode; it falls to 0 in a line."""
 
 
@@ -101,7 +101,7 @@ class MixtureTraining(Settings):
     """Weight of what is read, where it starts; the query's vector has 1."""
     episodes: int = Field(3, ge=1)
     """Rounds of search, attention and augmenter."""
-    questions: int = Field(10000, ge=1)
+    questions: int = Field(3000, ge=1)
     """Questions of the source that teach."""
     attention: AttentionSteps = AttentionSteps(steps=200)
     """How attention, and after it the augmenter, learns in each episode; `dev_queries` are of the source's evaluated

@@ -57,7 +57,7 @@ class MethodsItem(Item):
 class ClaimItem(Item):
     """What methods gain over their control: the mean over seeds, by collection and over all of them."""
 
-    later: ClassVar = ("controls",)
+    later: ClassVar = ("controls", "pooled")
 
     methods: tuple[str, ...] = Field(min_length=1)
     """Methods with the ingredient."""
@@ -67,6 +67,8 @@ class ClaimItem(Item):
     """Methods whose control is another one."""
     measure: MeasureName = "ndcg_cut_10"
     """Measure that is compared, by its name in `zerodr.config.measures`."""
+    pooled: bool = False
+    """Compare the mean of the methods with the control, too."""
 
     @model_validator(mode="after")
     def _known(self) -> "ClaimItem":

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ENOUGH = 3  # seeds before a sentence about a method
 TITLE = 13  # of a panel, whose labels take a third of its width: points, as if of 9
+POOLED = "mean of these methods"
 MEAN = "mean"  # of all collections, in the column of collections
 Scores = dict[str, np.ndarray]  # collection -> (seeds, queries)
 
@@ -39,8 +40,12 @@ def claim(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         return {c: _over_seeds(scores, every, c)[1:] for c in settings.collections}
 
     rows = list[dict[str, object]]()
-    for method in item.methods:
-        values, control = of(method), of(item.control(method))
+    compared = {method: of(method) for method in item.methods}
+    if item.pooled:
+        every_method = list(compared.values())
+        compared[POOLED] = {c: np.mean([values[c] for values in every_method], axis=0) for c in settings.collections}
+    for method, values in compared.items():
+        control = of(item.control(method))
         resampled = []
         for number, name in enumerate(settings.collections):
             difference = values[name] - control[name]
@@ -121,12 +126,12 @@ def _shown(
 ) -> tuple[list[str], list[list[str]]]:
     header = ["", *settings.collections.values(), "mean"]
     rows, above = list[list[str]](), ""
-    for method in item.methods:
+    for method in frame["method"].unique():
         of_method, control = frame[frame["method"] == method], item.control(method)
         if control != above:
             rows.append([settings.methods[control], *map(fixed, of_method["control"])])
             above = control
-        rows.append([settings.methods[method], *map(fixed, of_method["value"])])
+        rows.append([settings.methods.get(method, method), *map(fixed, of_method["value"])])
         gains = [
             f"{signed(row.difference)} {mark_of(row.difference, row.p_t_holm)}".rstrip()
             for row in of_method.itertuples()
@@ -142,7 +147,7 @@ def _shown(
 
 def draw_claim(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     """Draw differences from the control, a panel a method, on one scale: intervals over queries, a small dot a seed."""
-    methods, labels = settings.item["methods"], [*settings.collections.values(), "mean"]
+    methods, labels = list(frame["method"].unique()), [*settings.collections.values(), "mean"]
     figure, every = panels(len(methods), height=1.1 + 0.28 * len(labels))
     for axes in every[1:]:
         axes.sharex(every[0])
@@ -153,7 +158,9 @@ def draw_claim(frame: pd.DataFrame, settings: ItemParams) -> Figure:
         interval_rows(axes, rows["difference"], bars(rows, "difference"), labels)
         for seed in seeds if len(seeds) > 1 else ():
             axes.plot(rows[seed], range(len(labels)), linestyle="", marker="o", markersize=2.5, color=COLORS[1])
-        axes.set_title(wrapped(figure, settings.methods[method], TITLE * min(len(methods), ACROSS)), fontsize=9)
+        axes.set_title(
+            wrapped(figure, settings.methods.get(method, method), TITLE * min(len(methods), ACROSS)), fontsize=9
+        )
     measure = label_of(settings.item.get("measure", METRIC))
     control = "its control" if settings.item.get("controls") else settings.methods[settings.item["baseline"]]
     many = f"mean of {len(seeds)} seeds" if len(seeds) > 1 else "one seed"

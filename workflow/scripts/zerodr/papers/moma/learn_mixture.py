@@ -236,9 +236,10 @@ def learn_to_find(
         for row in rows:
             positives = labels[augmenter.labels](row)
             out = np.union1d(positives, taught.positives[row])
-            negatives = _drawn(
-                retrieved.rows[row][~np.isin(retrieved.rows[row], out)], augmenter.negatives_per_query, draw
-            )
+            free = retrieved.rows[row][~np.isin(retrieved.rows[row], out)]
+            if not len(free):  # all that was found is judged relevant
+                free = np.arange(len(pool.mixture.vectors))
+            negatives = _drawn(free, augmenter.negatives_per_query, draw)
             candidates.append(np.concatenate([draw.choice(positives, 1), negatives]))
         asked = network.asked(torch.from_numpy(taught.vectors[rows]))
         scores = torch.einsum("nd,nkd->nk", asked, torch.from_numpy(pool.vectors[np.stack(candidates)]))
@@ -275,4 +276,5 @@ def _steps(
 
 
 def _drawn(rows: np.ndarray, count: int, draw: np.random.Generator) -> np.ndarray:
-    return draw.choice(rows, count, replace=len(rows) < count)
+    """Draw rows, some twice where there are fewer; none where there is none."""
+    return draw.choice(rows, count, replace=len(rows) < count) if len(rows) else rows
