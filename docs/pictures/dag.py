@@ -49,7 +49,12 @@ PHASES = [  # title, what it hands on, colour, files of workflow/rules with thei
         "Search",
         "rankings",
         "#1f7a7a",
-        {"dense": "dense", "feedback": "feedback", "papers/moma_memory": "memories (MoMA)"},
+        {
+            "dense": "dense",
+            "feedback": "feedback",
+            "papers/moma_memory": "memories (MoMA)",
+            "papers/moma_mixture": "mixtures (MoMA)",
+        },
     ),
     ("Measures", "metrics with intervals", "#3a7d44", {"evaluation": "evaluation", "papers/modir": "MoDIR"}),
     (

@@ -11,13 +11,16 @@ import torch
 import yaml
 from search_helpers import make_collection
 from tests.unit.config_helpers import copy_config
+from tests.unit.paper_helpers import told
 
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.config.load import load_bench
+from zerodr.config.papers import item_of
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.papers.moma.learn_mixture import FACTS, learn_mixture
 from zerodr.papers.moma.mixture import Ranked, Reader
 from zerodr.papers.moma.read_memories import read_memories
+from zerodr.papers.moma.report_mixtures import mixtures
 
 SIZE, COUNT = 24, 60
 DOCUMENTS, QUERIES = [f"d{i:02}" for i in range(COUNT)], [f"q{i:02}" for i in range(COUNT)]
@@ -186,3 +189,20 @@ def test_a_recipe_that_makes_no_sense_is_refused(tmp_path, settings, said):
     (tmp_path / "config/methods/bad.yaml").write_text(yaml.safe_dump(recipe))
     with pytest.raises(ConfigError, match=said):
         load_bench(tmp_path, {"scale": "lab"})
+
+
+def test_the_page_averages_what_episodes_changed(source):
+    for seed, relevant in ((13, 0.5), (14, 0.7)):
+        rows = [(0, 0.4, "c", 0.6), (0, 0.4, "m", 0.4), (1, relevant, "c", 0.8), (1, relevant, "m", 0.2)]
+        facts = pd.DataFrame(rows, columns=["episode", "relevant", "memory", "documents"])
+        Path(f"{seed}").mkdir()
+        facts.assign(questions=20, attention=facts["documents"]).to_csv(f"{seed}/{FACTS}", sep="\t", index=False)
+    files = {"learned": [Path("13/manifest.json"), Path("14/manifest.json")]}
+    values = [{"seed": seed} for seed in (13, 14)]
+    stage, settings = told({"kind": "mixtures", "methods": ["ours"]}, files, source, methods=["ours"], values=values)
+    header, shown = mixtures(stage, settings, item_of(settings.item, "x")).shown
+    assert header[-2:] == ["c", "m"]
+    assert shown == [
+        ["Ours", "0", "40.0%", "", "60.0% / 60.0%", "40.0% / 40.0%"],
+        ["Ours", "1", "60.0%", "+0.2000 [+0.1000, +0.3000]", "80.0% / 80.0%", "20.0% / 20.0%"],
+    ]

@@ -168,6 +168,19 @@ def test_a_method_is_compared_with_its_own_control(tmp_path):
         item_of(item | {"title": "x", "controls": {"other": "bare"}}, "x")
 
 
+def test_the_mean_of_methods_is_compared_with_their_control(tmp_path):
+    by_method = {"ours": [0.5, 0.5, 0.5, 0.5], "other": [0.1, 0.3, 0.1, 0.3], "plain": [0.2, 0.2, 0.2, 0.2]}
+    files, named = [scores(tmp_path, name, "a", numbers) for name, numbers in by_method.items()], list(by_method)
+    item = CLAIM | {"methods": ["ours", "other"], "pooled": True}
+    values = [{"seed": 13, "names": {name: name for name in named}, "drawing": named}]
+    stage, settings = told(item, {"per_query": files}, tmp_path, collections=("a",), methods=named, values=values)
+    made = claims.claim(stage, settings, item_of(settings.item, "x"))
+    pooled = made.frame[made.frame["method"] == claims.POOLED].set_index("collection")
+    assert pooled.loc["a", "value"] == pytest.approx(0.35) and pooled.loc["mean", "difference"] == pytest.approx(0.15)
+    assert claims.POOLED in [row[0] for row in made.shown[1]]
+    claims.draw_claim(made.frame, settings)
+
+
 def test_few_seeds_are_no_claim(tmp_path):
     first = {key: value for key, value in VALUES.items() if "seed" not in key[0]}
     assert any("a first look, no claim" in note for note in claim(tmp_path, first, SEEDS[:1])[2].notes)

@@ -152,7 +152,8 @@ class Reader(nn.Module):
         path = folder / WEIGHTS
         try:
             tensors = load_file(path)
-            network = cls(*reversed(tensors["queries"].shape), 0.0, 0.0)
+            width, dimension = tensors["queries"].shape
+            network = cls(dimension, width, 0.0, 0.0)
             network.load_state_dict(tensors)
         except (OSError, SafetensorError, KeyError, RuntimeError) as error:
             raise ArtifactError(path, f"is no reader of memories ({error})", AGAIN) from error

@@ -1,6 +1,6 @@
 """Show what the episodes of mixtures changed on held-out questions of the source, with several seeds."""
 
-from itertools import batched
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -19,14 +19,17 @@ RELEVANT = "relevant"
 def mixtures(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     """Average by episode what was found for held-out questions. Input `learned`, manifests by method, then seed."""
     assert isinstance(item, MixturesItem)
-    seeds, rows, shown = [one["seed"] for one in settings.values], list[pd.DataFrame](), list[list[str]]()
-    for method, paths in zip(item.methods, batched(stage.paths("learned"), len(seeds), strict=True), strict=True):
-        frames = [pd.read_csv(path.parent / FACTS, sep="\t") for path in paths]
-        of_seeds = [frame.assign(method=method, seed=seed) for frame, seed in zip(frames, seeds, strict=True)]
-        rows += of_seeds
-        shown += _shown(pd.concat(of_seeds), settings.methods[method])
-    memories = list(dict.fromkeys(name for frame in rows for name in frame["memory"]))
-    table = [[*row[:4], *(row[4].get(name, "") for name in memories)] for row in shown]
+    seeds, rows = [one["seed"] for one in settings.values], list[pd.DataFrame]()
+    made = product(item.methods, seeds)
+    for (method, seed), path in zip(made, stage.paths("learned"), strict=True):
+        rows.append(pd.read_csv(path.parent / FACTS, sep="\t").assign(method=method, seed=seed))
+    frame = pd.concat(rows, ignore_index=True)
+    memories = list(dict.fromkeys(frame["memory"]))
+    table = [
+        line
+        for method, of_method in frame.groupby("method", sort=False)
+        for line in _shown(of_method, settings.methods[str(method)], memories)
+    ]
     notes = [
         f"held-out questions of {settings.source}: {rows[0]['questions'].iloc[0]}, not of the split that teaches, "
         f"the same with every seed ({', '.join(map(str, seeds))}); reads a relevant one: questions with a judged "
@@ -35,16 +38,17 @@ def mixtures(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         "of a memory: its share of the documents read / of the attention to them",
     ]
     header = ["", "episode", "reads a relevant one", "change", *memories]
-    return ItemTable(pd.concat(rows, ignore_index=True), notes + few_seeds(seeds), (header, table))
+    return ItemTable(frame, notes + few_seeds(seeds), (header, table))
 
 
-def _shown(frame: pd.DataFrame, label: str) -> list[list]:
+def _shown(frame: pd.DataFrame, label: str, memories: list[str]) -> list[list[str]]:
     once = frame.drop_duplicates(["seed", "episode"]).pivot(index="seed", columns="episode", values=RELEVANT)
     shown = []
     for episode in once.columns:
         change = once[episode] - once[0]
         span = f"{signed(change.mean())} [{signed(change.min())}, {signed(change.max())}]" if episode else ""
         means = frame[frame["episode"] == episode].groupby("memory", sort=False)[["documents", "attention"]].mean()
-        shares = {name: f"{one.documents:.1%} / {one.attention:.1%}" for name, one in means.iterrows()}
-        shown.append([label, str(episode), f"{np.mean(once[episode]):.1%}", span, shares])
+        shares = {str(name): f"{one.documents:.1%} / {one.attention:.1%}" for name, one in means.iterrows()}
+        read = f"{np.mean(once[episode]):.1%}"
+        shown.append([label, str(episode), read, span, *(shares.get(name, "") for name in memories)])
     return shown
