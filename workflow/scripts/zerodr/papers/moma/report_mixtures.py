@@ -20,8 +20,8 @@ def mixtures(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     """Average by episode what was found for held-out questions. Input `learned`, manifests by method, then seed."""
     assert isinstance(item, MixturesItem)
     seeds, rows = [one["seed"] for one in settings.values], list[pd.DataFrame]()
-    made = product(item.methods, seeds)
-    for (method, seed), path in zip(made, stage.paths("learned"), strict=True):
+    pairs = product(item.methods, seeds)
+    for (method, seed), path in zip(pairs, stage.paths("learned"), strict=True):
         rows.append(pd.read_csv(path.parent / FACTS, sep="\t").assign(method=method, seed=seed))
     frame = pd.concat(rows, ignore_index=True)
     memories = list(dict.fromkeys(frame["memory"]))
