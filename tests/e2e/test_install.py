@@ -31,7 +31,7 @@ def test_the_small_install_searches(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         f"from zerodr import Retriever; hits = Retriever.load({str(folder.resolve())!r}).search(['apple pie'])[0]; "
         "print([(hit.id, hit.score) for hit in hits])"
     )
-    found = subprocess.check_output(["small/bin/python", "-c", program], env=clean, text=True, cwd="/")
+    found = subprocess.check_output([tmp_path / "small/bin/python", "-c", program], env=clean, text=True, cwd="/")
     assert found == f"{expected}\n"
     words = ["small/bin/zerodr", "search", str(folder.resolve()), "apple pie", "--json"]
     (column,) = json.loads(subprocess.check_output(words, env=clean, text=True))["columns"]

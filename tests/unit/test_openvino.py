@@ -193,6 +193,16 @@ def test_without_room_or_folder_a_job_converts_for_itself_and_gets_the_same_bits
     assert np.array_equal(vectors(stored[0]), before) and "is not stored: [Errno" in caplog.text
 
 
+@pytest.mark.parametrize("share", [1, 0])
+def test_a_folder_gets_its_graph_with_and_without_room_for_it_elsewhere(stored, monkeypatch, share):
+    before = vectors(stored[0])
+    shutil.rmtree(stored[1])
+    monkeypatch.setattr(graph, "SHARE", share)
+    assert graph.ship_graph(stored[0])
+    shutil.rmtree(stored[1])
+    assert np.array_equal(vectors(stored[0]), before) and not stored[1].exists()
+
+
 def test_graphs_that_nobody_used_for_a_day_make_room(stored, monkeypatch):
     vectors(stored[0])
     (home,) = (path for path in stored[1].iterdir() if path.is_dir())

@@ -178,13 +178,18 @@ def ship_graph(folder: Path) -> bool:
         return all([ship_graph(folder / side) for side in SIDES])
     converted = open_converted(folder, contract)
     home = graphs_folder() / _key(folder, contract, _versions())
-    if converted.graph is None or converted.tokenizer is None or not home.is_dir():
+    if converted.graph is None or converted.tokenizer is None:
         return False
-    (folder / SHIPPED).mkdir()
-    for name in (NETWORK, WEIGHTS):
-        link_or_copy(home / name, folder / SHIPPED / name)
-    facts = json.loads((home / FACTS).read_text(encoding="utf-8"))
-    write_json(folder / SHIPPED / FACTS, facts | {"content": _key(folder, contract, {})})
+    key, shipped = _key(folder, contract, {}), folder / SHIPPED
+    shipped.mkdir()
+    if home.is_dir():
+        for name in (NETWORK, WEIGHTS, FACTS):
+            link_or_copy(home / name, shipped / name)
+    else:  # there was no room among the graphs
+        _convert(folder, contract, shipped)
+    facts = json.loads((shipped / FACTS).read_text(encoding="utf-8"))
+    (shipped / FACTS).unlink()  # it may be a link
+    write_json(shipped / FACTS, facts | {"content": key})
     return True
 
 
