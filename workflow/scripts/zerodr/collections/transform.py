@@ -168,7 +168,7 @@ class Ciphered(Changed):
         return row._replace(text=self.text(row.text)) if self._asks_hidden(row.id) else row
 
     def _asks_hidden(self, query: str) -> bool:
-        documents = self.relevant.get(query)
+        documents = self.relevant.get(query, [])
         return bool(documents) and self.hidden.issuperset(documents)
 
     def groups(self) -> dict[str, str]:
