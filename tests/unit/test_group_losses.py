@@ -47,7 +47,7 @@ def inputs(tmp_path):
                 trace = {"step": [100, 100, 180, 180], "cluster": [0, 1, 0, 1], "weight": [0.5, 0.5, 1.0, 0.0]}
                 pq.write_table(pa.table(trace), folder / "groups/weights.parquet")
     (tmp_path / "statistics.json").write_text(json.dumps({"groups": ["few", "many"]}))
-    return {"losses": losses, "models": models, "clusters": [tmp_path / "manifest.json"]}
+    return {"losses": losses, "models": models, "clusters": [tmp_path]}
 
 
 def test_each_group_has_its_loss_and_weight(inputs, tmp_path):

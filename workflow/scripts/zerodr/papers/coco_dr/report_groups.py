@@ -35,7 +35,7 @@ def group_losses(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     assert isinstance(item, GroupLossesItem)
     seeds, named = [one["seed"] for one in settings.values], [item.baseline, *item.methods]
     frames = read_losses(stage, len(seeds), len(named))
-    names = json.loads((stage.path("clusters").parent / STATISTICS).read_text(encoding="utf-8"))["groups"]
+    names = json.loads((stage.path("clusters") / STATISTICS).read_text(encoding="utf-8"))["groups"]
     weights = _weights(stage.paths("models"), len(seeds), len(named), len(names))
     losses = np.stack([[frame["loss"].to_numpy(float) for frame in of_seed] for of_seed in frames])
     cluster = frames[0][0]["cluster"].to_numpy()
