@@ -183,12 +183,11 @@ def ship_graph(folder: Path) -> bool:
     key, shipped = _key(folder, contract, {}), folder / SHIPPED
     shipped.mkdir()
     if home.is_dir():
-        for name in (NETWORK, WEIGHTS, FACTS):
+        for name in (NETWORK, WEIGHTS):
             link_or_copy(home / name, shipped / name)
     else:  # there was no room among the graphs
-        _convert(folder, contract, shipped)
-    facts = json.loads((shipped / FACTS).read_text(encoding="utf-8"))
-    (shipped / FACTS).unlink()  # it may be a link
+        _convert(folder, contract, home := shipped)
+    facts = json.loads((home / FACTS).read_text(encoding="utf-8"))
     write_json(shipped / FACTS, facts | {"content": key})
     return True
 
