@@ -176,7 +176,7 @@ def test_a_device_with_other_gradients_is_wrong(tmp_path, monkeypatch):
     tiny = check.Check("cpu", True, tmp_path, part("texts").made_up(256, 32))
     made = correct.engine
 
-    def skewed(check: Any, lesson: Any, batch: int, *, device: str, **more: Any) -> Any:
+    def skewed(check: Any, lesson: Any, batch: int, *, device: str | None = None, **more: Any) -> Any:
         engine = made(check, lesson, batch, device=device, **more)
         if len(engines) == 1:  # the second one is the device's
             loss = engine.objective.__call__
@@ -189,6 +189,15 @@ def test_a_device_with_other_gradients_is_wrong(tmp_path, monkeypatch):
     monkeypatch.setattr(correct, "engine", skewed)
     found = correct.one_step(tiny, "queries")
     assert not found["right"] and found["gradients_apart"] == pytest.approx(0.1, rel=1e-3)
+
+
+def test_a_device_whose_steps_do_not_repeat_is_wrong(tmp_path, monkeypatch):
+    check, correct = part("check"), part("correct")
+    tiny = check.Check("cpu", True, tmp_path, part("texts").made_up(256, 32))
+    steps = iter((torch.ones(3), torch.ones(3) + 1e-7))
+    monkeypatch.setattr(correct, "_trained_gradients", lambda *_: next(steps))
+    found = correct.one_step(tiny, "queries")
+    assert not found["right"] and not found["repeats"] and found["gradients_apart"] < 1e-3
 
 
 class Scaled:

@@ -277,6 +277,7 @@ def test_every_kind_is_made_and_all_but_texts_are_drawn():
         "latency",
         "hours",
         "memories",
+        "mixtures",
     }
     assert set(item_tables.figures()) == set(KINDS) - texts
 

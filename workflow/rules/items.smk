@@ -6,7 +6,7 @@ rule build_item:
 
     Reads: per_query, reference, measures, projections, models, collections, statistics, spaces, search, losses,
     main, queries, learning, augmenter, source_per_query, nearest, latency, clusters, indexes, index, memory_index,
-    lexical, corpus.
+    lexical, corpus, learned.
     """
     input:
         unpack(PLAN.inputs("build_item")),

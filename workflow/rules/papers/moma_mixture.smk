@@ -4,7 +4,7 @@
 rule learn_mixture:
     """Learn on the source which documents of memories queries find, and how they read them.
 
-    Reads: collection, corpus, queries, memories.
+    Reads: collection, corpus, queries, held_out, memories, collections.
     """
     input:
         unpack(PLAN.inputs("learn_mixture")),
@@ -19,7 +19,7 @@ rule learn_mixture:
 rule read_memories:
     """Add documents of memories to the vectors of queries.
 
-    Reads: collection, queries, memories, attention.
+    Reads: collection, queries, memories, collections, attention.
     """
     input:
         unpack(PLAN.inputs("read_memories")),
