@@ -10,7 +10,7 @@ from zerodr.config.base import Settings
 
 
 class Feedback(Settings):
-    """How documents are added to a query's vector q: `q + weight * sum_i softmax(inverse_temperature * s)_i d_i`."""
+    """Documents added to a query's vector q: `q + weight * sum_i softmax(inverse_temperature * s)_i d_i`."""
 
     documents: int = Field(20, ge=1)
     """First documents of the ranking that are added."""
@@ -46,7 +46,7 @@ class AttentionSteps(Settings):
 
 
 class AttentionTraining(AttentionSteps):
-    """How attention to documents is learned from the source's questions; all vectors of the bi-encoder stay."""
+    """Training of attention to ranked documents on the source's questions; all vectors of the bi-encoder stay."""
 
     depth: int = Field(100, ge=2)
     """Documents of the rankings that are read; as many as `memory`, a fusion, puts on one scale."""
@@ -65,7 +65,7 @@ class FeedbackSettings(Feedback):
 
 
 class MixtureAugmenter(Settings):
-    """How the projection of queries that finds documents in the memories is learned."""
+    """Training of the projection of queries that finds documents in the memories."""
 
     read_with: ClassVar = {
         "selected": ("labels", ("attention", "attention_alone")),
@@ -73,9 +73,9 @@ class MixtureAugmenter(Settings):
         "learning_rate": ("labels", ("attention", "attention_alone", "judged", "adist")),
     }
     labels: Literal["attention", "attention_alone", "judged", "adist", "frozen"] = "attention"
-    """What teaches it. `attention`: judged documents and the most attended of those read (MoMA eq. 10).
-    `attention_alone`: the most attended. `judged`: judged documents. `adist`: the attention itself, on the documents
-    read. `frozen`: nothing, queries search as the bi-encoder embeds them."""
+    """Its labels. `attention`: judged documents and the most attended of those read (MoMA eq. 10). `attention_alone`:
+    the most attended. `judged`: judged documents. `adist`: the attention itself, on the documents read. `frozen`:
+    none, queries search as the bi-encoder embeds them."""
     selected: int = Field(5, ge=1)
     """N: documents with the most attention that count as positives."""
     depth: int = Field(200, ge=2)
@@ -87,7 +87,7 @@ class MixtureAugmenter(Settings):
 
 
 class MixtureTraining(Settings):
-    """How queries learn to find and read documents of several memories: MoMA's episodes over vectors that stay."""
+    """Training of queries to find and read documents of several memories: MoMA's episodes over vectors that stay."""
 
     memories: tuple[str, ...] = Field(("source",), min_length=1)
     """The mixture: collections, and `source`, in whose place the target is searched when targets are ranked."""
@@ -104,10 +104,10 @@ class MixtureTraining(Settings):
     questions: int = Field(3000, ge=1)
     """Questions of the source that teach."""
     attention: AttentionSteps = AttentionSteps(steps=200)
-    """How attention, and after it the augmenter, learns in each episode; `dev_queries` are of the source's evaluated
-    split."""
+    """Training of attention, and after it of the augmenter, in each episode; `dev_queries` are of the source's
+    evaluated split."""
     augmenter: MixtureAugmenter = MixtureAugmenter()
-    """What finds the documents."""
+    """Training of the projection that finds the documents."""
 
 
 class MixtureSettings(MixtureTraining):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,6 +89,29 @@ def interval_rows(axes: Axes, values: pd.Series, lengths: np.ndarray, labels: li
     """Draw one row a value with its horizontal interval, from the top."""
     axes.errorbar(values, range(len(labels)), xerr=lengths, linestyle="", marker="o", markersize=5, color=COLORS[0])
     row_labels(axes, labels)
+
+
+def difference_panels(shown: Mapping[str, pd.DataFrame], labels: list[str], row_height: float, what: str) -> Figure:
+    """Draw differences from a control with their intervals, small dots for seeds where there are several.
+
+    Args:
+        shown: a panel each, by title: rows with `difference`, `difference_low`, `difference_high`, `difference_seed*`.
+        labels: of the rows.
+        row_height: inches.
+        what: is written below.
+    """
+    figure, every = panels(len(shown), height=1.1 + row_height * len(labels))
+    several = False
+    for axes, (title, rows) in zip(every, shown.items(), strict=True):
+        seeds = [column for column in rows.columns if column.startswith("difference_seed")]
+        several = len(seeds) > 1
+        axes.axvline(0, color="#888888", linewidth=0.8)
+        interval_rows(axes, rows["difference"], np.nan_to_num(bars(rows, "difference")), labels)
+        for seed in seeds if several else ():
+            axes.plot(rows[seed], range(len(labels)), linestyle="", marker="o", markersize=2.5, color=COLORS[1])
+        axes.set_title(title, fontsize=9)
+    figure.supxlabel(wrapped(figure, what + ("; small dots: seeds" if several else ""), 9), fontsize=9)
+    return figure
 
 
 def row_labels(axes: Axes, labels: list[str], size: float = 7) -> None:

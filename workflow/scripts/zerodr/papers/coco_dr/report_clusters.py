@@ -16,7 +16,7 @@ from zerodr.errors import ArtifactError
 from zerodr.papers.coco_dr.items import WorstClusterItem
 from zerodr.reporting.claims import LEVEL, few_seeds
 from zerodr.reporting.item_inputs import ItemParams, ItemTable
-from zerodr.reporting.panels import COLORS, bars, interval_rows, panels, wrapped
+from zerodr.reporting.panels import difference_panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -158,17 +158,11 @@ def draw_worst_cluster(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     """Draw differences of losses from the control's, a panel a measure, small dots for seeds."""
     methods = list(settings.item["methods"])
     labels = [textwrap.fill(settings.methods[method], NAME) for method in methods]
-    figure, every = panels(len(MEASURES), height=1.1 + 0.5 * len(labels))
-    seeds = [column for column in frame.columns if column.startswith("difference_seed")]
-    for axes, (measure, title) in zip(every, MEASURES.items(), strict=True):
-        rows = frame[(frame["measure"] == measure) & frame["method"].isin(methods)]
-        axes.axvline(0, color="#888888", linewidth=0.8)
-        interval_rows(axes, rows["difference"], bars(rows, "difference"), labels)
-        axes.tick_params(labelleft=axes is every[0])
-        for seed in seeds if len(seeds) > 1 else ():
-            axes.plot(rows[seed], range(len(labels)), linestyle="", marker="o", markersize=2.5, color=COLORS[1])
-        axes.set_title(title, fontsize=9)
+    of_methods = frame[frame["method"].isin(methods)]
+    shown = {title: of_methods[of_methods["measure"] == measure] for measure, title in MEASURES.items()}
     control = settings.methods[settings.item["baseline"]]
     what = f"loss on queries of the source minus that of {control}, with 95 % interval; lower is better"
-    figure.supxlabel(wrapped(figure, what + ("; small dots: seeds" if len(seeds) > 1 else ""), 9), fontsize=9)
+    figure = difference_panels(shown, labels, 0.5, what)
+    for axes in figure.axes[1:]:
+        axes.tick_params(labelleft=False)
     return figure

@@ -21,7 +21,7 @@ from zerodr.papers.coco_dr.report_clusters import NAME, read_losses
 from zerodr.papers.coco_dr.training import TRACE
 from zerodr.reporting.claims import LEVEL, few_seeds
 from zerodr.reporting.item_inputs import ItemParams, ItemTable
-from zerodr.reporting.panels import COLORS, bars, interval_rows, panels, wrapped
+from zerodr.reporting.panels import difference_panels
 from zerodr.reporting.render import mark_of, marks_note
 
 if TYPE_CHECKING:
@@ -127,16 +127,7 @@ def draw_group_losses(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     """Draw differences of losses from the control's, a panel a group, small dots for seeds."""
     methods, groups = list(settings.item["methods"]), list(dict.fromkeys(frame["group"]))
     labels = [textwrap.fill(settings.methods[method], NAME) for method in methods]
-    figure, every = panels(len(groups), height=1.1 + 0.4 * len(labels))
-    seeds = [column for column in frame.columns if column.startswith("difference_seed")]
-    for axes, group in zip(every, groups, strict=True):
-        rows = frame[(frame["group"] == group) & frame["method"].isin(methods)]
-        axes.axvline(0, color="#888888", linewidth=0.8)
-        interval_rows(axes, rows["difference"], bars(rows, "difference"), labels)
-        for seed in seeds if len(seeds) > 1 else ():
-            axes.plot(rows[seed], range(len(labels)), linestyle="", marker="o", markersize=2.5, color=COLORS[1])
-        axes.set_title(group, fontsize=9)
+    shown = {group: frame[(frame["group"] == group) & frame["method"].isin(methods)] for group in groups}
     control = settings.methods[settings.item["baseline"]]
     what = f"loss on queries of a group minus that of {control}, with 95 % interval; lower is better"
-    figure.supxlabel(wrapped(figure, what + ("; small dots: seeds" if len(seeds) > 1 else ""), 9), fontsize=9)
-    return figure
+    return difference_panels(shown, labels, 0.4, what)

@@ -15,7 +15,7 @@ from zerodr.papers.modir.domain_measures import KINDS
 from zerodr.papers.modir.items import DomainAccuracyItem
 from zerodr.reporting.claims import LEVEL, few_seeds
 from zerodr.reporting.item_inputs import ItemParams, ItemTable, printed
-from zerodr.reporting.panels import COLORS, bars, interval_rows, panels, wrapped
+from zerodr.reporting.panels import difference_panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,7 +74,7 @@ def domain_accuracy(stage: Stage, settings: ItemParams, item: Item) -> ItemTable
 
 
 def _accuracies(path: object) -> tuple[float, float]:
-    """Converged and own accuracy, means of queries and documents."""
+    """Read converged and own accuracy, means of queries and documents."""
     measures = pd.read_csv(str(path), sep="\t", index_col="metric")["value"]
     converged, trained = (np.mean([measures[f"domain_accuracy_{w}_{k}"] for k in KINDS]) for w in ("converged", "own"))
     return float(converged), float(trained)
@@ -98,15 +98,7 @@ def draw_domain_accuracy(frame: pd.DataFrame, settings: ItemParams) -> Figure:
     """Draw differences from the control, a panel a target, small dots for seeds."""
     methods = list(settings.item["methods"])
     labels = [textwrap.fill(settings.methods[method], NAME) for method in methods]
-    figure, every = panels(len(settings.collections), height=1.1 + 0.4 * len(labels))
-    seeds = [column for column in frame.columns if column.startswith("difference_seed")]
-    for axes, (target, title) in zip(every, settings.collections.items(), strict=True):
-        rows = frame[(frame["collection"] == target) & frame["method"].isin(methods)]
-        axes.axvline(0, color="#888888", linewidth=0.8)
-        interval_rows(axes, rows["difference"], np.nan_to_num(bars(rows, "difference")), labels)
-        for seed in seeds if len(seeds) > 1 else ():
-            axes.plot(rows[seed], range(len(labels)), linestyle="", marker="o", markersize=2.5, color=COLORS[1])
-        axes.set_title(title, fontsize=9)
+    of_methods = frame[frame["method"].isin(methods)]
+    shown = {title: of_methods[of_methods["collection"] == target] for target, title in settings.collections.items()}
     what = f"converged Domain-Acc minus that of {settings.methods[settings.item['baseline']]}"
-    figure.supxlabel(wrapped(figure, what + ("; small dots: seeds" if len(seeds) > 1 else ""), 9), fontsize=9)
-    return figure
+    return difference_panels(shown, labels, 0.4, what)

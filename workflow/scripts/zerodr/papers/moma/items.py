@@ -25,7 +25,7 @@ class ComponentsItem(TargetItem):
 
 
 class MixturesItem(TextItem):
-    """What episodes of mixtures changed on held-out source questions: documents that are judged relevant, memories."""
+    """Relevant documents found for held-out source questions after each episode of mixtures, and shares of memories."""
 
     methods: tuple[str, ...] = Field(min_length=1)
     """Methods of kind mixture."""
