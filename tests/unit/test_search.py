@@ -51,17 +51,56 @@ def test_equals_sorting_all_pairs(problem, threads, tile, slab, half):
 
 
 @settings(max_examples=100, deadline=None)
-@given(problems().filter(lambda problem: len(problem[2])), st.integers(1, 3), st.sampled_from([5, 16384]), st.data())
-def test_one_query_at_a_time_has_the_same_bits(problem, threads, piece, data):
+@given(
+    problems().filter(lambda problem: len(problem[2])),
+    st.integers(1, 3),
+    st.sampled_from([5, 16384]),
+    st.sampled_from([None, 0.2, 1.0]),
+    st.data(),
+)
+def test_one_query_at_a_time_has_the_same_bits(problem, threads, piece, crowded, data):
     queries, corpus, ids, depth = problem
     cut = data.draw(st.integers(1, len(ids)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(single, "PIECE", piece)
         shards = [Vectors(part) for part in (corpus[:cut], corpus[cut:]) if len(part)]
-        searcher = single.SingleSearch(shards, pa.array(ids), threads)
-    for query, expected in zip(queries, oracle(queries, corpus, ids, depth), strict=True):
-        rows, scores = searcher.best(query, depth)
-        assert [(ids[row], score) for row, score in zip(rows, scores.tolist(), strict=True)] == expected
+        patch.setattr(single, "CROWDED", crowded)  # 1: codes always choose
+        searcher = single.SingleSearch(shards, pa.array(ids), threads, coded=crowded is not None)
+        for query, expected in zip(queries, oracle(queries, corpus, ids, depth), strict=True):
+            rows, scores = searcher.best(query, depth)
+            assert [(ids[row], score) for row, score in zip(rows, scores.tolist(), strict=True)] == expected
+
+
+@pytest.mark.parametrize("scale", [1e-40, 1e-3, 1.0, 1e17])
+def test_codes_choose_few_candidates_and_keep_the_bits(monkeypatch, scale):
+    """Documents of unequal lengths, a large component that they share, copies, and near copies."""
+    random = np.random.default_rng(3)
+    corpus = random.standard_normal((3000, 96)).astype(np.float32) * random.uniform(0.5, 2, (3000, 1))
+    corpus[:, 7] += 3
+    corpus[100:140], corpus[140:180] = corpus[0], corpus[0] * (1 + 1e-6)
+    corpus = (corpus * scale).astype(np.float32)
+    ids = [f"d{n}" for n in random.permutation(3000)]
+    scored, score_rows = [], single.kernels.score_rows
+    monkeypatch.setattr(single.kernels, "score_rows", lambda *a: scored.append(len(a[1])) or score_rows(*a))
+    plain, coded = (single.SingleSearch([Vectors(corpus)], pa.array(ids), coded=coded) for coded in (False, True))
+    queries = random.standard_normal((20, 96)).astype(np.float32)
+    for query in [*queries, corpus[0] / np.float32(scale), queries[0] * np.float32(1e36 if scale < 1 else 1)]:
+        (rows, scores), (expected_rows, expected) = coded.best(query, 10), plain.best(query, 10)
+        assert rows.tolist() == expected_rows.tolist() and scores.tobytes() == expected.tobytes()
+    if scale > 1e-30:
+        assert np.median(scored[::2]) < 300  # of 3000: codes were used
+
+
+def test_what_codes_round_off_decides_no_ranking(monkeypatch):
+    """Near copies whose codes are almost equal, and queries that have the direction of what is rounded off."""
+    monkeypatch.setattr(single, "CROWDED", 1.0)
+    random = np.random.default_rng(4)
+    corpus = random.standard_normal(96) + 0.003 * random.standard_normal((500, 96))
+    corpus = corpus.astype(np.float32)
+    ids, codes = pa.array([f"d{n}" for n in range(500)]), single.Codes(corpus)
+    plain, coded = (single.SingleSearch([Vectors(corpus)], ids, coded=coded) for coded in (False, True))
+    for query in corpus[:50] - codes.numbers[:50] * codes.scales[:50, None]:
+        assert coded.best(query, 1)[0] == plain.best(query, 1)[0]
 
 
 def test_one_query_refuses_what_is_not_finite_and_other_dimensions():

@@ -287,7 +287,8 @@ class CorpusVectors:
 
     def __init__(self, ids: pa.Array, shards: Sequence[Vectors]) -> None:
         self.ids, self.shards, self.rows = ids, list(shards), IdRows(ids)
-        self.search = SingleSearch(self.shards, ids, THREADS)
+        in_memory = not any(shard.mapped for shard in self.shards)
+        self.search = SingleSearch(self.shards, ids, THREADS, coded=in_memory)
 
     @classmethod
     def open(cls, source: Source) -> CorpusVectors:

@@ -64,12 +64,33 @@ def dot(query: Array, document: Array, lanes: Array) -> np.float32:
 
 @njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
 def estimate_rows(query: Array, documents: Array, out: Array) -> None:
-    """Compute float32 products [n] of all rows of `documents` [n, d] and a query [d], in any order of summation."""
+    """Compute float32 products [n] of rows of `documents` [n, d], float32 or int8, and a query [d], in any order."""
     for row in range(documents.shape[0]):
         total = np.float32(0.0)
         for i in range(documents.shape[1]):
-            total += query[i] * documents[row, i]
+            total += query[i] * np.float32(documents[row, i])
         out[row] = total
+
+
+@njit(nogil=True, cache=True)
+def encode_rows(documents: Array, codes: Array, scales: Array) -> float:
+    """Round rows of `documents` [n, d] to `codes` [n, d] int8 times `scales` [n]; return the largest distance."""
+    largest = 0.0
+    for row in range(documents.shape[0]):
+        vector, top = documents[row], np.float32(0.0)
+        for i in range(vector.shape[0]):
+            top = max(top, abs(vector[i]))
+        scale = top / np.float32(127.0)
+        scales[row] = scale
+        square = 0.0
+        for i in range(vector.shape[0]):
+            code = np.rint(vector[i] / scale) if scale > 0 else np.float32(0.0)
+            code = min(max(code, np.float32(-127.0)), np.float32(127.0))
+            codes[row, i] = np.int8(code)
+            rest = np.float64(vector[i]) - np.float64(scale) * np.float64(code)
+            square += rest * rest
+        largest = max(largest, np.sqrt(square))
+    return largest
 
 
 @njit(nogil=True, cache=True)

@@ -35,6 +35,11 @@ class Vectors:
         """Length of a vector."""
         return self.array.shape[1]
 
+    @property
+    def mapped(self) -> bool:
+        """True where the vectors stay in their file."""
+        return self._mapped is not None
+
     @classmethod
     def open(cls, path: Path) -> Vectors:
         """Map the `.npy` file at `path`.
