@@ -41,11 +41,9 @@ def stage_of(plan: Plan, model: str, scope: str, stage: str = "modir1") -> dict:
 
 def test_a_mode_says_what_is_not_set():
     paper, official = AdversarySettings(), AdversarySettings(mode="official")
-    told = [(s.clamp, s.by_micro_step, s.in_file_order, s.restart, s.official) for s in (paper, official)]
+    told = [(s.clamp, s.restart, s.official) for s in (paper, official)]
     assert told == [(None, False, False, 0, False), (5.0, True, True, 100, True)]
-    mixed = AdversarySettings(mode="official", logit_clamp="off", queue_unit="step", order="shuffle", restart_steps=0)
-    assert (mixed.clamp, mixed.by_micro_step, mixed.in_file_order, mixed.restart) == (None, False, False, 0)
-    assert AdversarySettings(logit_clamp=2.0).clamp == 2.0
+    assert AdversarySettings(mode="official", restart_steps=0).restart == 0
     assert (paper.queue_length, paper.updates, paper.minibatch, paper.learning_rate) == (1000, 20, None, 5e-6)
     assert (paper.gradient_limit, official.gradient_limit, official.batches_per_update) == (None, 1.0, 50)
 
@@ -53,7 +51,6 @@ def test_a_mode_says_what_is_not_set():
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"logit_clamp": -1.0}, "logit_clamp is above 0, or `off`"),
         ({"l2": 0.1}, "l2 is for oracle_steps, which is not set"),
         ({"oracle_steps": 10, "updates": 3}, "updates is for a classifier that learns by updates, oracle_steps"),
         ({"queries": "generated"}, "'test', 'train', 'unlabelled' or 'none'"),

@@ -25,7 +25,7 @@ from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.publishing.card import read_chain
 from zerodr.encoders.publishing.export import copy_plain_model
-from zerodr.errors import ConfigError, ModelError
+from zerodr.errors import ModelError
 from zerodr.papers.ddr.modular import ModularEncoder
 
 REM = {"rank": 3, "bottleneck": 5}
@@ -189,26 +189,6 @@ def test_other_shapes_are_refused_with_both(project):
         assemble(domain="deep")
     with pytest.raises(ModelError, match="holds no relevance module"):
         assemble(domain="init", module="init")
-
-
-def test_a_rem_may_go_on_from_another(project):
-    """Same backbone, and modules that begin where the others ended."""
-    rem("first", "init")
-    again = {"rem": "results/first/manifest.json"}
-    run_spec(
-        finetune_spec(
-            "second",
-            {"model": "results/init/manifest.json"} | again,
-            rem=REM | {"go_on": True},
-            steps=1,
-            learning_rate=1e-30,
-        )
-    )
-    for name in ("adapter_model.safetensors", "pa.safetensors"):
-        first, second = (load_file(project / f"results/{place}/rem/{name}") for place in ("first", "second"))
-        assert all(torch.equal(first[key], second[key]) for key in first)
-    with pytest.raises(ConfigError, match="go_on and the input `rem` go together"):
-        rem("third", "init", settings={"go_on": True})
 
 
 def test_kept_steps_hold_their_rem(project):

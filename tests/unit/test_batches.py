@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.training_helpers import QUERIES, make_mined, make_source, ragged, tiny_examples
 
 from zerodr.errors import ArtifactError, ConfigError
-from zerodr.training.data.batches import Stream, bucketed, epoch_order, usable_rows
+from zerodr.training.data.batches import Stream, epoch_order, usable_rows
 from zerodr.training.data.examples import Examples, load_examples
 from zerodr.training.data.grouping import length_groups
 
@@ -63,10 +63,10 @@ def test_scores_of_other_rows_are_refused(tmp_path):
 
 
 @settings(max_examples=25, deadline=None)
-@given(count=st.integers(8, 40), batch=st.integers(1, 8), bucket=st.integers(0, 4), seed=st.integers(0, 9))
-def test_an_epoch_uses_each_query_at_most_once(count, batch, bucket, seed):
+@given(count=st.integers(8, 40), batch=st.integers(1, 8), seed=st.integers(0, 9))
+def test_an_epoch_uses_each_query_at_most_once(count, batch, seed):
     examples = made_up([[50 + i, 60 + i] for i in range(count)])
-    stream = Stream(examples, np.arange(count), batch, 1, [seed], bucket)
+    stream = Stream(examples, np.arange(count), batch, 1, [seed])
     for epoch in (0, 1):
         first = epoch * stream.steps_per_epoch
         seen = [row for step in range(first, first + stream.steps_per_epoch) for row in stream.batch(step).rows]
@@ -108,7 +108,7 @@ def test_negatives_are_drawn_without_repetition_where_there_are_enough():
 
 def test_negatives_of_a_query_follow_each_other_and_all_come_before_one_again():
     """As the released loaders of MoDIR (20 of 20) and COCO-DR (6 of 30 in each of five passes)."""
-    stream = Stream(made_up([list(range(10 * q, 10 * q + 6)) for q in range(8)]), np.arange(8), 4, 1, [1], 0, 3)
+    stream = Stream(made_up([list(range(10 * q, 10 * q + 6)) for q in range(8)]), np.arange(8), 4, 1, [1], 3)
     assert stream.steps_per_epoch == 6
     seen: dict[int, list[int]] = {}
     for epoch in range(2):
@@ -136,20 +136,6 @@ def test_rows_without_documents_are_counted():
     rows, counts = usable_rows(examples, 1)
     assert rows.tolist() == [0] and counts == {"queries_without_positive": 1, "queries_without_negative": 1}
     assert usable_rows(examples, 0)[0].tolist() == [0, 2]
-
-
-def test_buckets_hold_similar_lengths_in_shuffled_order():
-    lengths = np.random.default_rng(0).integers(1, 200, 640)
-    order = epoch_order([0], 0, 640)
-    made = bucketed(order, lengths, 8, 20, [0])
-    assert sorted(made) == list(range(640))
-
-    def spread(rows: np.ndarray) -> float:
-        return float(np.ptp(lengths[rows].reshape(-1, 8), axis=1).mean())
-
-    assert spread(made) < 0.2 * spread(order)
-    means = lengths[made].reshape(-1, 8).mean(1)
-    assert (np.diff(means) < 0).any()
 
 
 @settings(max_examples=50, deadline=None)

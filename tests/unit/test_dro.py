@@ -90,7 +90,6 @@ def test_an_absent_group():
     torch.testing.assert_close(
         dro.update_weights(BEFORE, found, TWO), vector(0.616356, 0.183644, 0.2), atol=5e-7, rtol=0
     )
-    near(dro.update_weights(BEFORE, found, TWO, absent="decay"), 0.74779739, 0.22280712, 0.02939549)
 
 
 def official(before: Tensor, present: Tensor = ALL) -> tuple[float, Tensor]:
@@ -114,24 +113,10 @@ def test_the_released_step():
     near(made, 0.37556975, 0.37471962, 0.24971062)
 
 
-def test_normalised_powers():
-    near(dro.loss_powers(LOSSES, ALL, BETA, normalise=True), 0.30389877, 0.45584816, 0.24025307)
-
-
-def test_group_dro_and_greedy():
+def test_group_dro():
     made = dro.group_dro_update(BEFORE, LOSSES, ALL, 0.5)
     near(made, 0.45220507, 0.37551941, 0.17227552)
     assert (made * LOSSES).sum().item() == pytest.approx(0.38729075, abs=5e-9)
-    near(dro.greedy_weights(vector(0.2, 0.9, 0.5), vector(0.5, 0.1, 0.4), 0.25, 0.01), 0.01, 4, 1.5)
-
-
-def test_greedy_weighs_the_worst_share_of_the_data():
-    losses, fractions = vector(0.3, 0.1, 0.7, 0.2), vector(0.25, 0.25, 0.25, 0.25)
-    near(dro.greedy_weights(losses, fractions, 0.5, 0.0), 2, 0, 2, 0)
-    near(dro.greedy_weights(losses, fractions, 1.0, 0.0), 1, 1, 1, 1)
-    made = dro.greedy_weights(losses, fractions, 0.3, 0.0)
-    assert (made * fractions).sum().item() == pytest.approx(1.0)
-    near(dro.greedy_weights(losses, vector(0.5, 0.5, 0, 0), 0.5, 0.01), 2, 0.01, 0.01, 0.01)
 
 
 def test_balanced_is_the_mean_of_group_means():
@@ -141,12 +126,6 @@ def test_balanced_is_the_mean_of_group_means():
 def test_options_of_row_sums():
     r = dro.similarities(GRAM, alpha())
     near(dro.row_sums(r, exclude_self=True), 0.72, 0.53026334, -0.18973666)
-    near(dro.row_sums(dro.similarities(GRAM, alpha(), outer_alpha=False)), *(alpha() * GRAM.sum(1)).tolist())
-
-
-def test_a_floor_keeps_every_group_alive():
-    made = dro.update_weights(vector(1 - 2e-9, 1e-9, 1e-9), sums(), ALL, temperature=0.01, floor=0.01)
-    assert made.min() > 0.0098 and made.sum().item() == pytest.approx(1.0)
 
 
 def test_a_group_without_loss_has_no_pull():
@@ -174,17 +153,11 @@ def step(omega: Tensor, losses: Tensor, present: Tensor, gradients: Tensor, shif
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    problem=problems(),
-    kappa=st.sampled_from([0.1, 1.0]),
-    absent=st.sampled_from(["keep", "decay"]),
-    floor=st.sampled_from([0.0, 0.01]),
-)
-def test_weights_are_a_distribution(problem, kappa, absent, floor):
-    made = step(*problem, kappa=kappa, absent=absent, floor=floor)
+@given(problem=problems(), kappa=st.sampled_from([0.1, 1.0]))
+def test_weights_are_a_distribution(problem, kappa):
+    made = step(*problem, kappa=kappa)
     assert bool((made >= 0).all()) and made.sum().item() == pytest.approx(1.0)
-    if absent == "keep" and floor == 0.0:
-        torch.testing.assert_close(made[~problem[2]], problem[0][~problem[2]])
+    torch.testing.assert_close(made[~problem[2]], problem[0][~problem[2]])
 
 
 @settings(max_examples=40, deadline=None)
@@ -201,15 +174,14 @@ def test_a_constant_changes_nothing(problem, shift):
 
 
 @settings(max_examples=40, deadline=None)
-@given(problem=problems(), absent=st.sampled_from(["keep", "decay"]))
-def test_equal_groups_keep_their_weights(problem, absent):
+@given(problem=problems())
+def test_equal_groups_keep_their_weights(problem):
     omega, losses, _, gradients = problem
     made = step(
         omega,
         losses[:1].expand(len(omega)),
         torch.ones(len(omega), dtype=torch.bool),
         gradients[:1].expand_as(gradients),
-        absent=absent,
     )
     torch.testing.assert_close(made, omega)
 

@@ -47,7 +47,7 @@ def engine(
         **({"steps": 12, "batch_queries": 8, "learning_rate": 1e-3, "checkpoint_steps": 5, "warmup_steps": 3} | changes)
     )
     model = load_tiny(folder, dropout=dropout)
-    stream = Stream(examples, np.arange(QUERIES), chosen.batch_queries, 1, [13, 0], chosen.bucket_batches)
+    stream = Stream(examples, np.arange(QUERIES), chosen.batch_queries, 1, [13, 0])
     facts = Run("test", state, "identity", [13, 0], **(run or {}))
     forward = Forward(model, examples, "cpu", chosen.cache_chunk)
     return Engine(

@@ -78,7 +78,6 @@ def test_the_same_spec_gives_the_same_bytes(project):
         {"cache_chunk": 3},
         {"accumulation": 2},
         {"precision": "bf16"},
-        {"bucket_batches": 3},
         {"negatives_per_query": 0},
         {"name": "info_nce", "in_batch": False},
         {"dropout": 0.0},

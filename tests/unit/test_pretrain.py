@@ -188,7 +188,7 @@ def test_nan_stops_and_names_the_documents(project):
     "changes, error, message",
     [
         ({"batch_queries": 88}, ConfigError, "larger than the 84 that there are"),
-        ({"bucket_batches": 3}, ConfigError, "bucket_batches is not for pretraining"),
+        ({"lora_rank": 3}, ConfigError, "lora_rank is not for pretraining"),
         ({"keep_optimizer": True}, ConfigError, "keep_optimizer is not for pretraining"),
         ({"name": "simcse", "dropout": 0.0}, ConfigError, "other dropout"),
         ({"accumulation": 3}, ConfigError, "can't be shared equally"),

@@ -59,12 +59,12 @@ def test_the_published_form_is_the_equations(methods):
     """Equations 5, 11, 12: inner products of all weights, weights of this step, no floor, nothing scaled."""
     made = groups_of(methods, "coco-dr+paper")
     assert (made.mode, made.similarity, made.layers, made.timing) == ("idro", "dot", "all", "current")
-    assert (made.kappa, made.floor, made.normalise_present, made.beta) == (1.0, 0.0, False, 0.25)
+    assert (made.kappa, made.normalise_present, made.beta) == (1.0, False, 0.25)
 
 
 def test_the_released_form_is_the_code(methods):
     made, stage = groups_of(methods, "coco-dr+official"), methods["coco-dr+official"].settings.chain
-    assert (made.mode, made.rho, made.ema, made.floor, made.layers) == ("official", 0.05, 0.1, 0.01, 3)
+    assert (made.mode, made.rho, made.ema, made.layers) == ("official", 0.05, 0.1, 3)
     assert (made.similarity, made.timing, made.beta) == ("cosine", "lagged", 0.25)
     assert (stage["ep1"].find("clusters").sample, stage["ep1"].negatives.exclude) == (256, "one")
     assert stage["coco"].objective.backbone_dropout is False

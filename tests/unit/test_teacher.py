@@ -118,7 +118,6 @@ def test_gradient_caching_is_exact(project):
         {"cache_chunk": 3},
         {"accumulation": 2},
         {"precision": "bf16"},
-        {"bucket_batches": 3},
         {"dropout": 0.0},
         {"dev_queries": 0},
         {"negatives_per_query": 9},

@@ -110,27 +110,6 @@ def test_group_dro_weighs_with_the_new_weights(data, folder):
         assert loss_of(found) == pytest.approx((omega * losses)[present].sum().item(), rel=1e-5)
 
 
-def test_greedy_dro_weighs_examples_of_the_worst_share(data, folder):
-    """As released: with the weights that the step before left, at first equal ones."""
-    model = tiny(folder)
-    objective = weighted(model, data, **(DEFAULTS | {"mode": "greedy_dro", "share": 0.4}))
-    mean, fractions = torch.zeros(KINDS).double(), torch.full((KINDS,), 1 / KINDS).double()
-    known, before = torch.zeros(KINDS, dtype=torch.bool), torch.ones(KINDS).double()
-    for step in range(3):
-        losses, counts, present = group_means(model, data, step)
-        for k in range(KINDS):
-            if present[k]:
-                mean[k] = 0.9 * mean[k] + 0.1 * losses[k] if known[k] else losses[k]
-        known |= present
-        fractions = 0.9 * fractions + 0.1 * counts / counts.sum()
-        weights = dro.greedy_weights(mean, fractions, 0.4, 0.01)
-        found = one_step(model, data, objective, batch_of(data, step=step))
-        objective.on_step(step + 1)
-        torch.testing.assert_close(objective.state.omega, weights, rtol=1e-4, atol=1e-6)
-        assert loss_of(found) == pytest.approx((before * losses * counts).sum().item() / counts.sum().item(), rel=1e-4)
-        before = weights
-
-
 def test_devices_with_the_same_queries_are_one_device(data, folder):
     """Gradients that are added up over equal parts have the cosines of one part; losses and weights are each part's."""
     model, once = tiny(folder), batch_of(data, 4)
@@ -205,7 +184,6 @@ RUNS = [
         {"cache_chunk": 5},
     ),
     (IN_BATCH, {"mode": "group_dro"}, {"cache_chunk": 5}),
-    (PAIRWISE, {"mode": "greedy_dro"}, {}),
     (PAIRWISE, {"mode": "balanced"}, {}),
 ]
 
@@ -363,8 +341,6 @@ def test_groups_and_clusters_go_together(project):
 def test_combinations_are_refused_before_training(project):
     with pytest.raises(ConfigError, match="engine segment holds the activations"):
         run(IDRO, cache_chunk=4)
-    with pytest.raises(ConfigError, match="at least 1 in all"):
-        run(IDRO | {"eps": 0.2})
 
 
 def test_clusters_reach_batches_in_the_order_of_queries(project):

@@ -34,6 +34,8 @@ class Settings(BaseModel):
     later: ClassVar[tuple[str, ...]] = ()
     """Fields that were added when there were results. At its default such a field is not written, so that what was
     made before is the same."""
+    retired: ClassVar[dict[str, Any]] = {}
+    """Fields that went, each with the only value that anything was made with. It is still written, and may be given."""
 
     @classmethod
     def known_keys(cls) -> dict[str, tuple[type[BaseModel], FieldInfo]]:
@@ -52,16 +54,19 @@ class Settings(BaseModel):
     @classmethod
     def _refuse_truth(cls, given: Any) -> Any:
         """Refuse true and false, as YAML reads yes, on and off, for numbers: pydantic takes them for 1 and 0."""
-        for key, value in given.items() if isinstance(given, dict) else ():
+        if not isinstance(given, dict):
+            return given
+        for key, value in given.items():
             for item in value if isinstance(value, list | tuple) else (value,):
                 if isinstance(item, bool) and key in numbers(cls):
                     raise ValueError(f"{key} is a number, found {_written(item)} (YAML reads on and yes as true)")
-        return given
+        return {key: value for key, value in given.items() if key not in cls.retired or value != cls.retired[key]}
 
     @model_serializer(mode="wrap")
     def _write(self, write: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         left_out = self.unwritten()
-        return {key: value for key, value in write(self).items() if key not in left_out}
+        partly = info.include is not None or info.exclude_unset or info.exclude_defaults or info.exclude_none
+        return {k: v for k, v in write(self).items() if k not in left_out} | ({} if partly else self.retired)
 
     @model_validator(mode="after")
     def _read(self) -> Self:

@@ -25,7 +25,7 @@ from zerodr.config.training import (
 )
 
 DISTILLATION = ("margin_mse", "kl")
-NOT_FOR_PRETRAINING = ("bucket_batches", "consecutive_negatives", "keep_optimizer", "dev_negatives", "lora_rank")
+NOT_FOR_PRETRAINING = ("consecutive_negatives", "keep_optimizer", "dev_negatives", "lora_rank")
 Scope = Literal["shared", "target"]
 
 
@@ -151,10 +151,8 @@ class FinetuneStage(LearningStage, FollowingStage):
         if not hard and self.negatives.source != "none":
             raise ValueError("objective.negatives_per_query 0 uses no mined negatives: set negatives.source: none")
         check_negative_counts(hard, self.negatives)
-        if self.training.consecutive_negatives > 1 and (hard != 1 or self.training.bucket_batches):
-            raise ValueError(
-                "training.consecutive_negatives needs objective.negatives_per_query: 1 and training.bucket_batches: 0"
-            )
+        if self.training.consecutive_negatives > 1 and hard != 1:
+            raise ValueError("training.consecutive_negatives needs objective.negatives_per_query: 1")
         if self.training.lora_rank is not None and (key := self.freezing or next(iter(self.encoding), None)):
             raise ValueError(f"training.lora_rank is for models without {key}: leave it out")
         if self.generate is not None and self.scope == "shared":

@@ -278,6 +278,7 @@ class TrainingSettings(Settings):
     """How a stage is optimised."""
 
     later: ClassVar = ("compile", "consecutive_negatives", "lora_rank")
+    retired: ClassVar = {"bucket_batches": 0}
     steps: int = Field(1000, ge=1)
     """Optimiser steps."""
     batch_queries: int = Field(32, ge=1)
@@ -286,8 +287,6 @@ class TrainingSettings(Settings):
     """Micro-batches of one optimiser step (losses without in-batch negatives, or in-batch within each)."""
     cache_chunk: int | None = Field(None, ge=1)
     """Texts that hold activations at once: gradient caching, exact for in-batch losses. None: off."""
-    bucket_batches: int = Field(0, ge=0)
-    """Batches of a window in which queries are sorted by their document's length; 0 leaves batches random."""
     consecutive_negatives: int = Field(1, ge=1)
     """Rows of a batch that follow each other with one query, each with another of its negatives (MoDIR's and COCO-DR's
     released loaders). `batch_queries` counts these rows. Needs negatives_per_query: 1."""

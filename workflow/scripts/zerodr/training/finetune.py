@@ -175,8 +175,8 @@ def mined_lessons(task: FinetuneTask, model: Any) -> Lessons:
     examples = reduce(lambda value, addition: addition.examples(value, model), task.additions, examples)
     rows, dev, notes = split_rows(examples, task)
     training, drawn = settings.training, settings.objective.negatives_per_query
-    how = (training.bucket_batches, training.consecutive_negatives)
-    stream = Stream(examples, rows, training.batch_queries, drawn, words_of(task), *how)
+    seed, turns = words_of(task), training.consecutive_negatives
+    stream = Stream(examples, rows, training.batch_queries, drawn, seed, turns)
     return Lessons(examples, rows, examples, dev, stream, notes)
 
 

@@ -146,10 +146,7 @@ class UnitCutter:
         """Units of each passage."""
         whole = [joined(title, text, self.title_join) for title, text in zip(titles, texts, strict=True)]
         tokens = self._tokens([text for text, _ in whole])
-        return [
-            self._units(text, 0 if self.settings.title == "join" else start, text_tokens)
-            for (text, start), text_tokens in zip(whole, tokens, strict=True)
-        ]
+        return [self._units(*text, text_tokens) for text, text_tokens in zip(whole, tokens, strict=True)]
 
     def _tokens(self, texts: Sequence[str]) -> list[list[Token]]:
         """Tokenise texts, cut at the model's limit; special tokens, which have no characters, are left out."""

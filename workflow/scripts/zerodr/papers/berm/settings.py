@@ -37,10 +37,9 @@ class TextCut(Settings):
 
 
 class CutSettings(TextCut):
-    """Cutting of a passage into units."""
+    """Cutting of a passage into units. A title's tokens belong to none."""
 
-    title: Literal["none", "join"] = "none"
-    """`none`: a title's tokens belong to no unit. `join`: to the first one."""
+    retired: ClassVar = {"title": "none"}
 
 
 class LabelSettings(Settings):
@@ -116,6 +115,7 @@ class BermSettings(Settings):
 
     later: ClassVar = ("heavier", "matching")
     read_with: ClassVar = {"heavier": ("preset", ("paper",))}
+    retired: ClassVar = {"warmup_steps": 0}
     preset: Literal["paper", "released_ance", "released_dpr", "released_dpr_schedule"] = "paper"
     """Weights and forms of the losses: `paper`'s throughout, or those of the released code."""
     heavier: Literal["r1", "r2"] = "r1"
@@ -125,8 +125,6 @@ class BermSettings(Settings):
     """Weight of R1, semantic unit balance. None: the preset's."""
     w_r2: float | None = Field(None, ge=0)
     """Weight of R2, extractability of the essential unit. None: the preset's."""
-    warmup_steps: int = Field(0, ge=0)
-    """Steps of the chain over which w_r1 grows from 0: of large vectors R1 is spiky at the start."""
     unit_space: UnitSpace = "raw"
     """`head`: the encoder's layers after pooling are applied to units, too; without such layers nothing changes."""
     similarity: Literal["dot", "cosine"] = "dot"
@@ -157,7 +155,6 @@ class BermSettings(Settings):
     def weights(self, step: int) -> tuple[float, float]:
         """Weights of R1 and R2 at a step of the chain, from 0."""
         r1 = self.how.w_r1 if self.w_r1 is None else self.w_r1
-        r1 *= min(1.0, (step + 1) / self.warmup_steps) if self.warmup_steps else 1.0
         return r1, next(weight for end, weight in self.schedule_r2 if end is None or step < end)
 
 
@@ -199,7 +196,7 @@ class SpanLoss(LossSettings):
     """A reader reads passages that hold the answer."""
 
 
-READER_IGNORES = ("cache_chunk", "bucket_batches", "consecutive_negatives", "save_steps", "dev_negatives")
+READER_IGNORES = ("cache_chunk", "consecutive_negatives", "save_steps", "dev_negatives")
 
 
 class AnswerStage(LearningStage, FollowingStage):

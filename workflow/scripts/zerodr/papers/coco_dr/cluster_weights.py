@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from zerodr.papers.coco_dr import losses as dro
-from zerodr.papers.coco_dr.settings import GroupSettings
+from zerodr.papers.coco_dr.settings import OFFICIAL_FLOOR, GroupSettings
 
 
 @dataclass(frozen=True)
@@ -53,30 +53,18 @@ class ClusterState:
     """State of cluster weights from step to step; float64 on the CPU.
 
     Attributes:
-        omega: (K,) weights: of clusters, in greedy_dro of examples by cluster; (devices K,) of official's devices.
-        losses, fractions: (K,) running averages of greedy_dro.
-        known: (K,) clusters that were seen at least once.
+        omega: (K,) weights of clusters; (devices K,) of official's devices.
         added: (K,) similarities added up, where the temperature follows from them.
     """
 
     omega: Tensor
-    losses: Tensor
-    fractions: Tensor
-    known: Tensor
     added: Tensor
 
     @classmethod
     def start(cls, mode: str, clusters: int) -> ClusterState:
         """Before the first step: equal weights, which the released code calls ones."""
         equal = torch.full((clusters,), 1.0 / clusters, dtype=torch.float64)
-        ones = mode in ("official", "greedy_dro")
-        return cls(
-            torch.ones_like(equal) if ones else equal,
-            torch.zeros_like(equal),
-            equal.clone(),
-            torch.zeros(clusters, dtype=torch.bool),
-            torch.zeros_like(equal),
-        )
+        return cls(torch.ones_like(equal) if mode == "official" else equal, torch.zeros_like(equal))
 
     def tensors(self) -> dict[str, Tensor]:
         """By name."""
@@ -89,22 +77,17 @@ def powers(settings: GroupSettings, seen: SeenClusters) -> Tensor:
     return dro.loss_powers(losses, torch.ones(len(losses), dtype=torch.bool), settings.beta)
 
 
-def coefficients(settings: GroupSettings, alpha: Tensor) -> Tensor:
-    """Factors of the gradients that a cluster's gradient is compared with, (n,)."""
-    return alpha if settings.outer_alpha else torch.ones_like(alpha)
-
-
 def similarity_sums(settings: GroupSettings, alpha: Tensor, gram: Tensor | None, rows: Tensor) -> Tensor:
     """Compute s of the present clusters (COCO-DR eq. 12), (n,).
 
     Args:
         gram: (n, n) inner products of cluster gradients, or None where `rows` is enough.
-        rows: (n,) products of each with the sum of all, weighted by `coefficients`, as `Agreement` has them.
+        rows: (n,) products of each with the sum of all, weighted by alpha, as `Agreement` has them.
     """
     if gram is None:
         return alpha * rows
     compared = dro.cosines(gram) if settings.similarity == "cosine" else gram
-    return dro.row_sums(dro.similarities(compared, alpha, settings.outer_alpha), settings.exclude_self)
+    return dro.row_sums(dro.similarities(compared, alpha), settings.exclude_self)
 
 
 def device_sums(alphas: Tensor, gram: Tensor) -> Tensor:
@@ -129,42 +112,31 @@ def updated(
     if settings.mode == "official":
         devices = (values.view(settings.devices, -1) for values in (state.omega, sums, present))
         pieces = [
-            dro.official_update(omega, losses, seen, settings.rho, settings.ema, settings.floor)
+            dro.official_update(omega, losses, seen, settings.rho, settings.ema, OFFICIAL_FLOOR)
             for omega, losses, seen in zip(*devices, strict=True)
         ]
         return replace(state, omega=torch.cat(pieces)), sums.numel() / settings.devices / settings.rho
     if settings.effective is None:
-        how = (settings.kappa, settings.temperature, settings.absent or "keep", settings.floor)
-        return replace(state, omega=dro.update_weights(state.omega, sums, present, *how)), settings.temperature
-    steered = present if settings.absent != "decay" else torch.ones_like(present)
+        omega = dro.update_weights(state.omega, sums, present, settings.kappa, settings.temperature)
+        return replace(state, omega=omega), settings.temperature
     omega, added, temperature = dro.steered_update(
-        state.omega, state.added, sums, steered, settings.kappa, settings.effective, finished / steps, steps
+        state.omega, state.added, sums, present, settings.kappa, settings.effective, finished / steps, steps
     )
-    omega = omega.clamp(min=settings.floor)
     return replace(state, omega=omega / omega.sum(), added=added), temperature
 
 
 def from_losses(settings: GroupSettings, state: ClusterState, seen: SeenClusters) -> ClusterState:
-    """Compute the state after a step of modes that read losses alone (group_dro, greedy_dro); others keep theirs."""
+    """Compute the state after a step of group_dro, which reads losses alone; other modes keep theirs."""
+    if settings.mode != "group_dro":
+        return state
     clusters = len(state.omega)
     losses, present = seen.spread(seen.losses, clusters), seen.mask(clusters)
-    if settings.mode == "group_dro":
-        omega = dro.group_dro_update(state.omega, losses, present, settings.eta, settings.absent or "keep")
-        return replace(state, omega=omega)
-    if settings.mode != "greedy_dro":
-        return state
-    shares = seen.spread(seen.counts / seen.counts.sum(), clusters)
-    mean = torch.where(state.known, dro.running(state.losses, losses, settings.running), losses)
-    mean = torch.where(present, mean, state.losses)  # first sight counts in full
-    fractions = dro.running(state.fractions, shares, settings.running)
-    omega = dro.greedy_weights(mean, fractions, settings.share, settings.floor)
-    return ClusterState(omega, mean, fractions, state.known | present, state.added)
+    return replace(state, omega=dro.group_dro_update(state.omega, losses, present, settings.eta))
 
 
 def weights_of(settings: GroupSettings, omega: Tensor, seen: SeenClusters) -> Tensor:
     """Compute factors of the present clusters' mean losses, (n,) float64 on the CPU."""
     weights, ones = omega[seen.present.cpu()], torch.ones(len(seen.present), dtype=torch.bool)
-    shares = (seen.counts / seen.counts.sum()).double().cpu()
     if settings.mode == "idro":
         return dro.loss_weights(weights, powers(settings, seen), ones, settings.normalise_present)
     if settings.mode == "alpha":
@@ -172,5 +144,5 @@ def weights_of(settings: GroupSettings, omega: Tensor, seen: SeenClusters) -> Te
     if settings.mode == "balanced":
         return dro.balanced_weights(ones)
     if settings.mode == "erm":
-        return shares
-    return weights * shares if settings.mode == "greedy_dro" else weights / settings.devices
+        return (seen.counts / seen.counts.sum()).double().cpu()
+    return weights / settings.devices

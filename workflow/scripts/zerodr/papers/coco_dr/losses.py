@@ -14,14 +14,13 @@ TINY = 1e-300
 LOG_RANGE, HALVINGS = 12.0, 48  # natural logarithms around the spread of sums, and steps of the search for T
 
 
-def loss_powers(losses: Tensor, present: Tensor, beta: float, normalise: bool = False) -> Tensor:
+def loss_powers(losses: Tensor, present: Tensor, beta: float) -> Tensor:
     """alpha_k = losses_k^beta of present clusters, 0 of absent ones (COCO-DR eq. 6).
 
     Args:
         losses: (K,) cluster means, at least 0.
         present: (K,) bool.
         beta: exponent.
-        normalise: divide by their sum, as eq. 6 may be read. Similarities of clusters (eq. 12) take them as they are.
 
     Returns:
         (K,), without gradient.
@@ -29,8 +28,7 @@ def loss_powers(losses: Tensor, present: Tensor, beta: float, normalise: bool = 
     >>> loss_powers(torch.tensor([4.0, 9.0, 0.0]), torch.tensor([True, True, False]), beta=0.5).tolist()
     [2.0, 3.0, 0.0]
     """
-    alpha = losses.detach().clamp(min=SMALLEST).pow(beta) * present
-    return alpha / alpha.sum() if normalise else alpha
+    return losses.detach().clamp(min=SMALLEST).pow(beta) * present
 
 
 def cosines(gram: Tensor) -> Tensor:
@@ -44,13 +42,12 @@ def cosines(gram: Tensor) -> Tensor:
     return gram * scale[:, None] * scale[None, :]
 
 
-def similarities(gram: Tensor, alpha: Tensor, outer_alpha: bool = True) -> Tensor:
+def similarities(gram: Tensor, alpha: Tensor) -> Tensor:
     """r_ij = alpha_i alpha_j g_i.g_j (COCO-DR eq. 12), or of cosines where `gram` holds them.
 
     Args:
         gram: (K, K) inner products of the clusters' gradients.
         alpha: (K,) powers of losses, not normalised.
-        outer_alpha: False leaves alpha_j out, which is eq. 7 read literally.
 
     Returns:
         (K, K).
@@ -58,7 +55,7 @@ def similarities(gram: Tensor, alpha: Tensor, outer_alpha: bool = True) -> Tenso
     >>> similarities(torch.tensor([[1.0, 0.5], [0.5, 1.0]]), torch.tensor([2.0, 4.0])).tolist()
     [[4.0, 4.0], [4.0, 16.0]]
     """
-    return alpha[:, None] * gram * (alpha if outer_alpha else torch.ones_like(alpha))[None, :]
+    return alpha[:, None] * gram * alpha[None, :]
 
 
 def row_sums(similarity: Tensor, exclude_self: bool = False) -> Tensor:
@@ -73,17 +70,12 @@ def row_sums(similarity: Tensor, exclude_self: bool = False) -> Tensor:
 
 
 def update_weights(
-    omega: Tensor,
-    sums: Tensor,
-    present: Tensor,
-    kappa: float = 1.0,
-    temperature: float = 1.0,
-    absent: str = "keep",
-    floor: float = 0.0,
+    omega: Tensor, sums: Tensor, present: Tensor, kappa: float = 1.0, temperature: float = 1.0
 ) -> Tensor:
     """omega_i ~ omega_i^kappa exp(s_i / T): COCO-DR eq. 11 where kappa is 1.
 
-    It minimises -omega.s + T1 KL(omega | previous) + T2 KL(omega | uniform) with T = T1 + T2 and kappa = T1 / T.
+    Absent clusters keep their weight, present ones share what they had together. It minimises
+    -omega.s + T1 KL(omega | previous) + T2 KL(omega | uniform) with T = T1 + T2 and kappa = T1 / T.
 
     Args:
         omega: (K,) weights before, sum 1.
@@ -91,9 +83,6 @@ def update_weights(
         present: (K,) bool.
         kappa: 1 remembers everything, 0 only this step.
         temperature: T.
-        absent: `keep`: absent clusters keep their weight, present ones share what they had together. `decay`: absent
-            clusters take part with s = 0.
-        floor: least weight, before weights are scaled to sum 1 again.
 
     Returns:
         (K,), sum 1.
@@ -102,10 +91,9 @@ def update_weights(
     >>> update_weights(omega, torch.tensor([3.0, 1.0, 0.0]).log(), present).round(decimals=3).tolist()
     [0.375, 0.125, 0.5]
     """
-    active = present if absent == "keep" else torch.ones_like(present)
     scores = kappa * omega.clamp(min=TINY).log() + torch.where(present, sums, torch.zeros_like(sums)) / temperature
-    shared = torch.softmax(scores.masked_fill(~active, float("-inf")), 0) * omega[active].sum()
-    updated = torch.where(active, shared, omega).clamp(min=floor)
+    shared = torch.softmax(scores.masked_fill(~present, float("-inf")), 0) * omega[present].sum()
+    updated = torch.where(present, shared, omega)
     return updated / updated.sum()
 
 
@@ -139,7 +127,7 @@ def acting_temperature(sums: Tensor, share: float) -> float:
 def steered_update(
     omega: Tensor, added: Tensor, sums: Tensor, present: Tensor, kappa: float, share: float, progress: float, ends: int
 ) -> tuple[Tensor, Tensor, float]:
-    """Update as `update_weights` with absent clusters kept, with the temperature that leads to `share` at the end.
+    """Update as `update_weights`, with the temperature that leads to `share` at the end.
 
     Similarities are added up, `added`_k <- kappa `added`_k + s_k, in differences from the present clusters' mean; so
     omega is softmax(added / T) with a T that all steps so far share. With kappa 1 sums grow with the steps, and T is
@@ -195,42 +183,14 @@ def official_update(weights: Tensor, sums: Tensor, present: Tensor, rho: float, 
     return (updated / updated.sum()).clamp(min=floor)
 
 
-def group_dro_update(weights: Tensor, losses: Tensor, present: Tensor, eta: float, absent: str = "keep") -> Tensor:
-    """q_k ~ q_k exp(eta loss_k) (Sagawa et al. 2020, algorithm 1), (K,) -> (K,); `absent` as in `update_weights`.
+def group_dro_update(weights: Tensor, losses: Tensor, present: Tensor, eta: float) -> Tensor:
+    """q_k ~ q_k exp(eta loss_k) (Sagawa et al. 2020, algorithm 1), (K,) -> (K,); absent ones as in `update_weights`.
 
     >>> omega, present = torch.tensor([0.5, 0.5]), torch.tensor([True, True])
     >>> group_dro_update(omega, torch.tensor([3.0, 1.0]).log(), present, eta=1.0).round(decimals=3).tolist()
     [0.75, 0.25]
     """
-    return update_weights(weights, losses, present, 1.0, 1.0 / eta, absent)
-
-
-def greedy_weights(losses: Tensor, fractions: Tensor, share: float, floor: float) -> Tensor:
-    """Weights of examples: 1 / share in the worst clusters that make up `share` of the data (CVaR; COCO-DR appendix F).
-
-    The released code calls this its GroupDRO.
-
-    Args:
-        losses: (K,) running losses of clusters.
-        fractions: (K,) running shares of the data, about sum 1.
-        share: part of the data that counts; the cluster that passes it counts in part.
-        floor: weight of all other clusters.
-
-    Returns:
-        (K,).
-
-    >>> losses, fractions = torch.tensor([1.0, 3.0, 2.0]).double(), torch.tensor([0.5, 0.25, 0.25]).double()
-    >>> greedy_weights(losses, fractions, share=0.25, floor=0.01).tolist()
-    [0.01, 4.0, 0.01]
-    """
-    order = torch.argsort(losses, descending=True, stable=True)
-    sizes = fractions[order]
-    before = sizes.cumsum(0) - sizes
-    taken = (share - before).clamp(min=0).minimum(sizes)  # part of each cluster within the share
-    full = torch.where(sizes > 0, taken / (sizes.clamp(min=TINY) * share), torch.zeros_like(sizes))
-    weights = torch.empty_like(full)
-    weights[order] = full.clamp(min=floor)
-    return weights
+    return update_weights(weights, losses, present, 1.0, 1.0 / eta)
 
 
 def balanced_weights(present: Tensor) -> Tensor:
@@ -257,12 +217,3 @@ def loss_weights(omega: Tensor, alpha: Tensor, present: Tensor, normalise: bool 
     """
     weights = alpha * omega * present
     return weights / weights.sum() if normalise else weights
-
-
-def running(before: Tensor, now: Tensor, share: float) -> Tensor:
-    """Exponential moving average: (1 - share) before + share now.
-
-    >>> running(torch.tensor(1.0), torch.tensor(3.0), share=0.5).item()
-    2.0
-    """
-    return (1 - share) * before + share * now

@@ -11,10 +11,10 @@ from zerodr.config.base import Settings
 from zerodr.config.stages import PaperSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 
-Mode = Literal["idro", "official", "balanced", "alpha", "erm", "group_dro", "greedy_dro"]
+Mode = Literal["idro", "official", "balanced", "alpha", "erm", "group_dro"]
 EngineName = Literal["segment", "ghost", "jvp"]
 PER_QUERY = ("pairwise_nll", "info_nce")
-OFFICIAL_FLOOR = 0.01
+OFFICIAL_FLOOR = 0.01  # least weight of a group in mode official
 
 
 class ClusterSettings(Settings):
@@ -50,10 +50,13 @@ class GroupSettings(Settings):
     """Weights of the losses of query groups (COCO-DR section 4.2)."""
 
     later: ClassVar = ("effective", "devices")
+    retired: ClassVar = {
+        **dict.fromkeys(("eps", "absent")),
+        **{"outer_alpha": True, "update_every": 1, "share": 0.25, "running": 0.1},
+    }
     mode: Mode = "idro"
     """`idro`: the weights of eq. 11, with kappa. `official`: as released. Controls: `balanced` (mean of group means),
-    `alpha` (eq. 6 alone, so all of iDRO but gradients), `erm` (plain mean), `group_dro` (Sagawa et al.), `greedy_dro`
-    (the worst share of the data, as the released code's baseline)."""
+    `alpha` (eq. 6 alone, so all of iDRO but gradients), `erm` (plain mean), `group_dro` (Sagawa et al.)."""
     beta: float = Field(0.25, ge=0)
     """idro, official, alpha: exponent on group losses."""
     kappa: float = Field(0.1, ge=0, le=1)
@@ -72,37 +75,18 @@ class GroupSettings(Settings):
     """official: factor on mean similarities."""
     ema: float = Field(0.1, ge=0, le=1)
     """official: exponent on a group's weight before."""
-    eps: float | None = Field(None, ge=0, lt=1)
-    """Least weight of a group (greedy_dro: outside the share). None: 0.01 in official and greedy_dro, 0 in idro."""
     similarity: Literal["dot", "cosine"] = "cosine"
     """idro, official: what is taken of two groups' gradients."""
     layers: int | Literal["all"] = 3
     """idro, official: last transformer layers whose gradients are compared; `all`: every trained weight."""
     timing: Literal["lagged", "current"] = "lagged"
     """idro: weights of the step before, or of this step (as published; a further backward pass)."""
-    absent: Literal["keep", "decay"] | None = None
-    """idro, group_dro: groups that the batch lacks keep their weight, or take part with similarity 0. None: keep."""
-    outer_alpha: bool = True
-    """idro: False drops the other group's loss from similarities (eq. 7 read literally)."""
     exclude_self: bool = False
     """idro: a group's similarity with itself does not count."""
     normalise_present: bool = True
     """idro: weights of the batch's groups are scaled to sum 1; False: eq. 5 as it stands."""
-    update_every: int = Field(1, ge=1)
-    """idro, official: steps between updates of the weights."""
     eta: float = Field(0.01, gt=0)
     """group_dro: step size on group losses."""
-    share: float = Field(0.25, gt=0, le=1)
-    """greedy_dro: part of the data that the worst groups make up."""
-    running: float = Field(0.1, gt=0, le=1)
-    """greedy_dro: part of a batch in running losses and group sizes."""
-
-    @property
-    def floor(self) -> float:
-        """`eps`, or the mode's own."""
-        if self.eps is not None:
-            return self.eps
-        return OFFICIAL_FLOOR if self.mode in ("official", "greedy_dro") else 0.0
 
     @property
     def uses_gradients(self) -> bool:
@@ -128,15 +112,10 @@ class GroupSettings(Settings):
 BOTH = ("idro", "official")
 USED_BY: dict[str, tuple[str, ...]] = {
     "beta": (*BOTH, "alpha"),
-    **dict.fromkeys(("layers", "update_every", "similarity"), BOTH),
-    **dict.fromkeys(
-        ("kappa", "temperature", "effective", "timing", "outer_alpha", "exclude_self", "normalise_present"), ("idro",)
-    ),
+    **dict.fromkeys(("layers", "similarity"), BOTH),
+    **dict.fromkeys(("kappa", "temperature", "effective", "timing", "exclude_self", "normalise_present"), ("idro",)),
     **dict.fromkeys(("rho", "ema", "devices"), ("official",)),
-    "eps": ("idro", "official", "greedy_dro"),
-    "absent": ("idro", "group_dro"),
     "eta": ("group_dro",),
-    **dict.fromkeys(("share", "running"), ("greedy_dro",)),
 }
 
 

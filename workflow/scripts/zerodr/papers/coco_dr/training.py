@@ -26,7 +26,7 @@ from zerodr.errors import ConfigError
 from zerodr.papers.coco_dr import cluster_weights
 from zerodr.papers.coco_dr.cluster_engines import Agreement, ClusterEngine, SegmentEngine, make_engine
 from zerodr.papers.coco_dr.cluster_queries import CLUSTERS, clusters_of
-from zerodr.papers.coco_dr.settings import GroupKeys, GroupSettings, choose_engine
+from zerodr.papers.coco_dr.settings import OFFICIAL_FLOOR, GroupKeys, GroupSettings, choose_engine
 from zerodr.training.additions import Addition, PaperTraining, Prepared, together
 from zerodr.training.data.batches import Batch
 from zerodr.training.data.examples import Examples
@@ -50,9 +50,6 @@ class ClusterWeighted(Objective):
         clusters: ids of the K clusters that training queries belong to, ascending.
         engine: of similarities, for modes that use them.
         steps: of the episode.
-
-    Raises:
-        ConfigError: `eps` leaves no room for K weights.
     """
 
     def __init__(
@@ -64,9 +61,6 @@ class ClusterWeighted(Objective):
         steps: int = 1,
     ) -> None:
         count = len(clusters)
-        if settings.mode == "idro" and settings.floor * count >= 1:
-            problem = f"{settings.floor:g} for each of {count} groups is at least 1 in all"
-            raise ConfigError("groups.eps", problem, f"set it below {1 / count:.3g}")
         self.base, self.settings, self.engine = base, settings, engine
         self.clusters = torch.tensor(list(clusters), dtype=torch.long)
         self.by_group = engine is not None and engine.by_group
@@ -97,22 +91,22 @@ class ClusterWeighted(Objective):
         seen = self._look(batch)
         if self._next is None:
             self._next = cluster_weights.from_losses(self.settings, self.state, seen)
-        lagged = self.settings.mode == "greedy_dro" or self.settings.uses_gradients and self.settings.timing == "lagged"
+        lagged = self.settings.uses_gradients and self.settings.timing == "lagged"
         omega = self.state.omega if lagged else self._next.omega
         weights = cluster_weights.weights_of(self.settings, omega, seen).to(seen.losses)
         return {self.base.name: (weights * seen.losses).sum()}
 
-    def watching(self, step: int) -> AbstractContextManager[None]:
-        """Let the engine see the texts of steps after which weights change."""
+    def watching(self) -> AbstractContextManager[None]:
+        """Let the engine see the texts."""
         self._forget()
-        if self.engine is None or step % self.settings.update_every:
+        if self.engine is None:
             return nullcontext()
         self._riding = self.engine.rides and self.alone and self.settings.timing == "lagged"
         return self.engine.watching(self._riding)
 
     def before(self, turn: Turn) -> None:
         """Compute similarities by the engine's passes, unless the backward pass of training will do."""
-        if self.engine is None or turn.batch.step % self.settings.update_every:
+        if self.engine is None:
             return
         seen = self._look(turn.batch)
         if self._riding:
@@ -120,8 +114,7 @@ class ClusterWeighted(Objective):
             self._read_later = bool(weights.min() > READABLE * weights.max())
         if not self._read_later:
             alpha = cluster_weights.powers(self.settings, seen)
-            wanted = cluster_weights.coefficients(self.settings, alpha)
-            self._update(seen, alpha, self.engine.products(turn, seen.members, seen.losses, wanted))
+            self._update(seen, alpha, self.engine.products(turn, seen.members, seen.losses, alpha))
 
     def after(self, turn: Turn) -> None:
         """Read similarities from the backward pass of training."""
@@ -130,10 +123,7 @@ class ClusterWeighted(Objective):
             if self._read_later:
                 alpha = cluster_weights.powers(self.settings, seen)
                 factors = cluster_weights.weights_of(self.settings, self.state.omega, seen) * float(turn.scale)
-                products = self.engine.read(
-                    turn, seen.members, factors, cluster_weights.coefficients(self.settings, alpha)
-                )
-                self._update(seen, alpha, products)
+                self._update(seen, alpha, self.engine.read(turn, seen.members, factors, alpha))
             else:
                 self.engine.fill(turn, seen.members)
         if self.engine is not None:
@@ -237,15 +227,15 @@ class ClusterWeighted(Objective):
         return facts
 
     def _check(self, effective: float) -> None:
-        """Warn once where weights that build up leave few clusters; greedy_dro takes few by what it is."""
+        """Warn once where weights that build up leave few clusters."""
         settings, count = self.settings, len(self.clusters)
-        if self.warned or settings.mode == "greedy_dro" or effective >= count * COLLAPSED:
+        if self.warned or effective >= count * COLLAPSED:
             return
         self.warned = True
         reason = {
             "idro": f"omega^{settings.kappa:g} exp(s / {settings.temperature:g}), and s of the groups differ by "
             f"{self.similarity_sd:.3g} (sd): lower groups.kappa, or raise groups.temperature",
-            "official": f"groups that a batch lacks fall to {settings.floor:g}: take larger batches or fewer clusters",
+            "official": f"groups that a batch lacks fall to {OFFICIAL_FLOOR:g}: take larger batches or fewer clusters",
             "group_dro": f"each step multiplies a weight by exp({settings.eta:g} loss): lower groups.eta",
         }[settings.mode]
         few = f"after {self.finished} steps the weights are those of {effective:.1f} of {count} groups"

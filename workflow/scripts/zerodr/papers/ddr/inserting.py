@@ -16,23 +16,18 @@ from zerodr.papers.ddr.settings import RemSettings
 
 BERT_LIKE = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "mpnet")
 T5_LIKE = ("t5", "mt5", "umt5")
+BERT_NAMES = ["attention.self.query", "attention.self.value"]
+NAMES = {
+    "distilbert": ["q_lin", "v_lin"],
+    "mpnet": ["attn.q", "attn.v"],
+    **dict.fromkeys(T5_LIKE, ["q", "v"]),
+}  # projections of queries and of values
 ADAPTER = "parallel"  # name of an adapter in its host module
 PEFT_PREFIX = "base_model.model."  # of names in adapter_model.safetensors
-BERT_NAMES = {
-    "query": "attention.self.query",
-    "key": "attention.self.key",
-    "value": "attention.self.value",
-    "output": "attention.output.dense",
-}
-NAMES: dict[str, dict[str, str]] = {
-    "distilbert": {"query": "q_lin", "key": "k_lin", "value": "v_lin", "output": "out_lin"},
-    "mpnet": {"query": "attn.q", "key": "attn.k", "value": "attn.v", "output": "attn.o"},
-    **dict.fromkeys(T5_LIKE, {"query": "q", "key": "k", "value": "v", "output": "o"}),
-}
 
 
 class ParallelAdapter(nn.Module):
-    """PA(h) = s (W_up act(W_down h + b_down) + b_up)  # He et al. 2022
+    """PA(h) = s (W_up relu(W_down h + b_down) + b_up)  # He et al. 2022
 
     Args:
         size: D of h; bottleneck: rows of W_down.
@@ -43,7 +38,7 @@ class ParallelAdapter(nn.Module):
         super().__init__()
         self.down = nn.Linear(size, settings.bottleneck, bias)
         self.up = nn.Linear(settings.bottleneck, size, bias)
-        self.scale, self.activation = settings.scale, {"relu": nn.ReLU, "gelu": nn.GELU}[settings.activation]()
+        self.scale = settings.scale
         nn.init.kaiming_uniform_(self.down.weight, a=math.sqrt(5))
         for weight in (self.up.weight, self.down.bias, self.up.bias):
             if weight is not None:
@@ -51,7 +46,7 @@ class ParallelAdapter(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""
-        return self.scale * self.up(self.activation(self.down(h)))
+        return self.scale * self.up(torch.relu(self.down(h)))
 
 
 @dataclass(frozen=True)
@@ -133,9 +128,8 @@ def lora_config(family: str, settings: RemSettings) -> Any:
     """peft's configuration of the LoRA matrices."""
     from peft import LoraConfig
 
-    names = NAMES.get(family, BERT_NAMES)
-    alpha: Any = settings.lora_scale * settings.rank
-    modules = [names[target] for target in settings.targets]
+    modules = NAMES.get(family, BERT_NAMES)
+    alpha: Any = float(settings.rank)
     return LoraConfig(r=settings.rank, lora_alpha=alpha, lora_dropout=0.0, bias="none", target_modules=modules)
 
 

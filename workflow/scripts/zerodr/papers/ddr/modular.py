@@ -172,7 +172,7 @@ def difference(modular: BiEncoder, plain: BiEncoder) -> float:
         raise ModelError(
             source,
             f"the plain model's vectors differ from the modular one's by {error:.1e}, expected at most {TOLERANCE:.0e}",
-            f"raise rem.sharpness, or sharpness of the stage of kind assemble; {UNFOLDED}",
+            f"raise rem.sharpness; {UNFOLDED}",
         )
     return error
 
@@ -200,8 +200,7 @@ def assemble(stage: Stage) -> None:
     settings = validate(AssembleSettings, stage.params, stage.spec.name())
     dam, rem_folder, target = stage.path("dam"), stage.path("rem") / folders.REM, stage.output("model")
     rem, source = folders.read_rem(rem_folder)
-    changes = {"fold": settings.fold} | ({"sharpness": settings.sharpness} if settings.sharpness else {})
-    rem = validate(type(rem), rem.model_dump() | changes, stage.spec.name())
+    rem = rem.model_copy(update={"fold": settings.fold})
     encoder = BiEncoder.load(dam)
     transformer = encoder.tower("document").transformer
     folders.check_shapes(rem_folder, folders.rem_facts(rem_folder)["shape"], dam, folders.shape_of(transformer))
@@ -212,7 +211,6 @@ def assemble(stage: Stage) -> None:
     model.eval().save(target)
     if rem.fold:
         stage.metric("plain_relative_difference", difference(model, BiEncoder.load(target)))
-    if rem.fold and settings.keep_modular:
         model.save_modular(target / MODULAR)
     stage.note(
         rem=model.facts(),

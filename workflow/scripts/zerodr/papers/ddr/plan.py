@@ -25,20 +25,14 @@ def rem_of(plan: Plan, link: Link) -> RemSettings | None:
 
 def domain_module(plan: Plan, link: Link) -> Link:
     """Return the model in whose frozen weights a relevance module is trained: the first before it without one."""
-    while link.stage != INIT and (rem := rem_of(plan, link)) is not None:
-        parent = plan.chains.before(link)
-        if not rem.go_on:
-            return plan.chains.link(f"{link.method}@{parent}", link.scope)
-        link = link._replace(stage=parent.partition(".")[0])
-    return plan.chains.link(link.name, link.scope)
+    if link.stage == INIT or rem_of(plan, link) is None:
+        return plan.chains.link(link.name, link.scope)
+    return plan.chains.link(f"{link.method}@{plan.chains.before(link)}", link.scope)
 
 
 @adds_inputs("finetune", "rem")
 def _modules(plan: Plan, link: Link) -> Files:
-    """The domain module, and the parent whose relevance module goes on."""
-    rem, chains = rem_of(plan, link), plan.chains
-    before = {"rem": chains.model(chains.parent(link))} if rem is not None and rem.go_on else {}
-    return {"model": chains.model(domain_module(plan, link))} | before
+    return {"model": plan.chains.model(domain_module(plan, link))}
 
 
 # ---- assemblies ------------------------------------------------------------------------------------------------
@@ -60,7 +54,7 @@ def _assemble_inputs(plan: Plan, wc: Any) -> Files:
 @params("assemble")
 def _assemble_params(plan: Plan, wc: Any) -> Params:
     stage = _assembly(plan, link_of(wc))
-    return stage.model_dump(mode="json", include={"fold", "keep_modular", "sharpness"})
+    return {"fold": stage.fold} | stage.retired
 
 
 # ---- items -----------------------------------------------------------------------------------------------------

@@ -12,45 +12,35 @@ from zerodr.config.base import Settings
 from zerodr.config.stages import ChainStage, PaperSettings
 
 Shape = Literal["lora", "pa", "both", "full"]
-Target = Literal["query", "key", "value", "output"]
-LORA, ADAPTER = {"rank", "alpha", "targets"}, {"bottleneck", "scale", "activation", "sharpness"}
+LORA, ADAPTER = {"rank"}, {"bottleneck", "scale", "sharpness"}
 READ: dict[str, set[str]] = {"lora": LORA, "pa": ADAPTER, "both": LORA | ADAPTER, "full": set()}
 
 
 class RemSettings(Settings):
     """The relevance module of a fine-tuning stage (DDR section 3.1). The parent model is its domain module (DAM)."""
 
+    retired: ClassVar = {"alpha": None, "targets": ["query", "value"], "activation": "relu", "go_on": False}
     shape: Shape = "both"
     """`lora`, `pa` (parallel adapter) or `both`, with the backbone frozen. `full`: no module, all weights learn."""
     rank: int = Field(192, ge=1)
-    """Of LoRA's matrices."""
-    alpha: float | None = Field(None, gt=0)
-    """LoRA's product is scaled by alpha / rank. None: the rank, so by 1."""
-    targets: tuple[Target, ...] = Field(("query", "value"), min_length=1)
-    """Projections of every attention that get LoRA."""
+    """Of LoRA's matrices, at the queries' and values' projections of every attention."""
     bottleneck: int = Field(192, ge=1)
     """Inner width of the parallel adapters."""
     scale: float = Field(4.0, gt=0)
     """Factor on what an adapter adds."""
-    activation: Literal["relu", "gelu"] = "relu"
-    """Of the parallel adapters."""
     sharpness: float = Field(1024.0, gt=0)
     """k of gelu(kx)/k, which stands for an adapter's relu in the plain model; error at most 0.17/k a unit. A power of
     two; from 16384 on fp16 overflows."""
     fold: bool = True
     """Write a plain model, modules merged. False: the modular form, which other tools can't load whole."""
-    go_on: bool = False
-    """Begin with the parent's module, on the backbone that the parent has, instead of a fresh one."""
 
     @model_validator(mode="after")
     def _read(self) -> RemSettings:
         given = {key for key in self.model_fields_set if getattr(self, key) != type(self).model_fields[key].default}
-        unread = sorted(given - READ[self.shape] - {"shape", "fold", "go_on"})
+        unread = sorted(given - READ[self.shape] - {"shape", "fold"})
         if unread or self.shape == "full" and given - {"shape"}:
             key = (unread or sorted(given - {"shape"}))[0]
             raise ValueError(f"{key} is not for shape {self.shape}")
-        if len(set(self.targets)) < len(self.targets):
-            raise ValueError("targets names a projection twice")
         if not math.log2(self.sharpness).is_integer():
             raise ValueError(f"sharpness is a power of two, so that scaling is exact; found {self.sharpness:g}")
         return self
@@ -64,11 +54,6 @@ class RemSettings(Settings):
     def has_adapters(self) -> bool:
         """Whether there are parallel adapters."""
         return self.shape in ("pa", "both")
-
-    @property
-    def lora_scale(self) -> float:
-        """alpha / rank."""
-        return 1.0 if self.alpha is None else self.alpha / self.rank
 
 
 class ModuleKeys(StageKeys):
@@ -86,13 +71,10 @@ class ModuleKeys(StageKeys):
 class AssembleSettings(Settings):
     """How both modules are joined; params of rule assemble."""
 
-    read_with: ClassVar = dict.fromkeys(("keep_modular", "sharpness"), ("fold", (True,)))
+    retired: ClassVar = {"keep_modular": True, "sharpness": None}
     fold: bool = True
-    """Write a plain model. False: the modular form, which other tools can't load whole."""
-    keep_modular: bool = True
-    """Keep the modular form next to the plain one."""
-    sharpness: float | None = Field(None, gt=0)
-    """k of folded adapters; None: the relevance module's own."""
+    """Write a plain model, and the modular form next to it. False: the modular form alone, which other tools can't
+    load whole."""
 
 
 class AssembleStage(ChainStage, AssembleSettings):

@@ -6,21 +6,20 @@ import numpy as np
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.params import FinetuneParams
-from zerodr.papers.ddr.folders import REM, source_of
+from zerodr.papers.ddr.folders import source_of
 from zerodr.papers.ddr.folding import check_folding
 from zerodr.papers.ddr.modular import ModularEncoder
 from zerodr.papers.ddr.settings import ModuleKeys, RemSettings
-from zerodr.training.additions import Addition, PaperTraining, together
+from zerodr.training.additions import Addition, PaperTraining
 
 
 class RelevanceModule(Addition):
-    """A relevance module in the domain module `model`; with go_on the one of input `rem`. The output holds `rem`."""
+    """A relevance module in the domain module `model`. The output holds `rem`."""
 
     @classmethod
     def asked(cls, stage: Stage, params: FinetuneParams) -> bool:
         """Return whether the settings have `rem`, of a shape other than full."""
         rem = _rem(params)
-        together(stage, "rem.go_on", rem is not None and rem.go_on, "rem")
         return rem is not None and rem.shape != "full"
 
     def model(self, model: Any) -> Any:
@@ -36,8 +35,6 @@ class RelevanceModule(Addition):
             check_folding(model.contract.source, model.tower("document").transformer, rem)
         word = int(np.random.SeedSequence(self.seed).generate_state(1)[0])
         modular = ModularEncoder.of(model, rem, word, source_of(self.stage.path("model")))
-        if rem.go_on:
-            modular.take(self.stage.path("rem") / REM)
         self.facts = {"rem": modular.facts()}
         return modular
 

@@ -72,7 +72,7 @@ class Adversary(Objective):
         self.goes_on = goes_on
         self.name, self.settings, self.seed = name, settings, seed
         self.schedule, self.first_step, self.micro_batches = schedule, first_step, micro_batches
-        self.pushes = 1 if settings.by_micro_step else micro_batches  # of an entry of the queue
+        self.pushes = 1 if settings.official else micro_batches  # of an entry of the queue
         groups = 2 if settings.queries == "none" else 4
         size = batch // micro_batches * self.pushes
         self.queue = MomentumQueue(settings.queue_length, size, groups, dimension)
@@ -218,7 +218,7 @@ class Adversary(Objective):
         raise ClassifierDiverged(
             f"{self.name}, domain classifier, step {at}",
             f"diverged with lambda {weight:.4g}: {what}",
-            "lower adversary.learning_rate or adversary.weight, or set adversary.logit_clamp: 5.0",
+            "lower adversary.learning_rate or adversary.weight, or set adversary.mode: official",
         )
 
     def _keep(self) -> None:

@@ -21,6 +21,7 @@ class AdversarySettings(Settings):
     The classifier's learning rate follows the schedule of the stage, an update of the encoder at a time.
     """
 
+    retired: ClassVar = dict.fromkeys(("logit_clamp", "queue_unit", "order"))
     mode: Literal["paper", "official"] = "paper"
     """`official`: queue, order of the target's texts, logits and clipped gradients as in the released code."""
     loss: Literal["confusion", "minimax", "gan"] = "confusion"
@@ -29,12 +30,8 @@ class AdversarySettings(Settings):
     """lambda at the first step."""
     half_life_steps: float = Field(10000, gt=0)
     """Steps in which lambda halves."""
-    logit_clamp: float | Literal["off"] | None = None
-    """Bound of logits; outside, no gradient passes. None: 5 in mode official, off in paper."""
     queue_length: int = Field(1000, ge=1)
     """n: batches whose embeddings the classifier learns from. 1: the current one alone."""
-    queue_unit: Literal["step", "micro_step"] | None = None
-    """What counts as a batch. None: micro_step in mode official, step in paper."""
     updates: int = Field(20, ge=1)
     """U: updates of the classifier in a step."""
     minibatch: int | None = Field(None, ge=1)
@@ -52,8 +49,6 @@ class AdversarySettings(Settings):
     queries: TargetQueries = "test"
     """The target's queries. `test`: those of the evaluated split, without labels (as published; transductive).
     `unlabelled`: those that no split judges. `none`: documents alone."""
-    order: Literal["shuffle", "file"] | None = None
-    """Of the target's texts. None: file in mode official, shuffle in paper."""
     restart_steps: int | None = Field(None, ge=0)
     """Steps after which the target's texts begin anew; 0: never. None: 100 in mode official, never in paper."""
     largest_loss: float = Field(20.0, gt=0)
@@ -61,15 +56,13 @@ class AdversarySettings(Settings):
 
     @property
     def official(self) -> bool:
-        """Whether the queue is consumed as in the released code."""
+        """Whether the queue counts micro-batches and the target's texts come in file order, as in the released code."""
         return self.mode == "official"
 
     @property
     def clamp(self) -> float | None:
-        """Bound of logits, or None."""
-        if self.logit_clamp == "off":
-            return None
-        return self.logit_clamp or (OFFICIAL_CLAMP if self.official else None)
+        """Bound of logits, outside of which no gradient passes, or None."""
+        return OFFICIAL_CLAMP if self.official else None
 
     @property
     def batches_per_update(self) -> int:
@@ -82,16 +75,6 @@ class AdversarySettings(Settings):
         return OFFICIAL_GRADIENT_NORM if self.official else None
 
     @property
-    def by_micro_step(self) -> bool:
-        """Whether the queue counts micro-batches."""
-        return self.queue_unit == "micro_step" if self.queue_unit else self.official
-
-    @property
-    def in_file_order(self) -> bool:
-        """Whether the target's texts come in the order of the collection."""
-        return self.order == "file" if self.order else self.official
-
-    @property
     def restart(self) -> int:
         """Steps after which the target's texts begin anew; 0: never."""
         if self.restart_steps is not None:
@@ -100,8 +83,6 @@ class AdversarySettings(Settings):
 
     @model_validator(mode="after")
     def _possible(self) -> AdversarySettings:
-        if isinstance(self.logit_clamp, float) and self.logit_clamp <= 0:
-            raise ValueError("logit_clamp is above 0, or `off`")
         if self.oracle_steps is None and self.l2 != type(self).model_fields["l2"].default:
             raise ValueError("l2 is for oracle_steps, which is not set")
         if self.official and self.minibatch is not None:

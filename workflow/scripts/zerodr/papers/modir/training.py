@@ -129,7 +129,7 @@ class Adapting(Addition):
             training, folders = self.params.settings.training, self.stage.folders("targets")
             corpus = read_target(folders, _texts_of(self.params), self.settings.queries)
             check_size(", ".join(folders), corpus.sizes, training.batch_queries)
-            order = self.settings.in_file_order, self.settings.restart, training.accumulation
+            order = self.settings.official, self.settings.restart, training.accumulation
             stream = TargetStream(corpus.sizes, training.batch_queries, self.seed, *order)
             self.target = stream, draw_texts(corpus, stream, training.steps)
             self.facts |= {

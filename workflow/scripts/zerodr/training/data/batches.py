@@ -58,24 +58,6 @@ def epoch_order(seed: Sequence[int], epoch: int, count: int) -> np.ndarray:
     return np.random.default_rng([ORDER, *seed, epoch]).permutation(count)
 
 
-def bucketed(order: np.ndarray, lengths: np.ndarray, batch: int, window: int, seed: Sequence[int]) -> np.ndarray:
-    """Sort each window of `window` batches by length, cut it into batches, and shuffle these batches.
-
-    Args:
-        order: (N,) rows; lengths: (N,) length of each row's texts. A rest smaller than a batch stays at the end.
-
-    Returns:
-        (N,) the same rows.
-    """
-    ordered, generator = [], np.random.default_rng([ORDER, *seed])
-    whole = len(order) // batch * batch
-    for start in range(0, whole, batch * window):
-        stretch = order[start : min(start + batch * window, whole)]
-        batches = stretch[np.argsort(lengths[stretch], kind="stable")].reshape(-1, batch)
-        ordered.append(batches[generator.permutation(len(batches))].ravel())
-    return np.concatenate([*ordered, order[whole:]])
-
-
 class Stream:
     """The batches of a stage.
 
@@ -85,7 +67,6 @@ class Stream:
         batch: queries of a step, over all processes.
         negatives: drawn for a query in a step, without repetition where it has enough, else with.
         seed: words that every random choice comes from (the seed and the chain's step at which the stage begins).
-        bucket: batches of a window that is sorted by length; 0 leaves batches random.
         consecutive: rows that follow each other with one query, each with its next negative.
 
     Raises:
@@ -99,7 +80,6 @@ class Stream:
         batch: int,
         negatives: int,
         seed: Sequence[int],
-        bucket: int = 0,
         consecutive: int = 1,
     ) -> None:
         if batch > len(rows):
@@ -109,17 +89,15 @@ class Stream:
                 f"set batch_queries to at most {len(rows)}",
             )
         self.examples, self.rows, self.batch_queries = examples, rows, batch
-        self.negatives, self.seed, self.bucket = negatives, tuple(seed), bucket
-        self.consecutive = consecutive
+        self.negatives, self.seed, self.consecutive = negatives, tuple(seed), consecutive
         self.steps_per_epoch = len(rows) * consecutive // batch
-        self.lengths = _lengths(examples) if bucket else None
         self._epoch: tuple[int, np.ndarray] = (-1, rows)
 
     def batch(self, step: int) -> Batch:
         """Return the batch of step `step`; queries that don't fill a last batch wait for the next epoch's order."""
         epoch, position = divmod(step, self.steps_per_epoch)
         if self._epoch[0] != epoch:
-            self._epoch = (epoch, self._ordered(epoch))
+            self._epoch = (epoch, self.rows[epoch_order(self.seed, epoch, len(self.rows))])
         numbers = np.arange(position * self.batch_queries, (position + 1) * self.batch_queries)
         rows = self._epoch[1][numbers // self.consecutive]
         if self.consecutive > 1:
@@ -133,12 +111,6 @@ class Stream:
             teacher = np.stack([scores[int(row)][positions] for row, (_, positions) in zip(rows, drawn, strict=True)])
         groups = None if self.examples.groups is None else self.examples.groups[rows].astype(np.int64)
         return Batch(step, rows, np.stack([documents for documents, _ in drawn]), teacher, groups)
-
-    def _ordered(self, epoch: int) -> np.ndarray:
-        order = epoch_order(self.seed, epoch, len(self.rows))
-        if self.lengths is not None:
-            order = bucketed(order, self.lengths[self.rows], self.batch_queries, self.bucket, [*self.seed, epoch])
-        return self.rows[order]
 
     def _next(self, row: int, turn: int) -> tuple[np.ndarray, np.ndarray]:
         """Give a query's first positive and one negative: all in an order of its own, then from the beginning again."""
@@ -156,14 +128,6 @@ class Stream:
             generator.choice(len(negatives), self.negatives, replace=few) if self.negatives else np.zeros(0, int)
         )
         return np.r_[positives[chosen], negatives[positions]].astype(np.int64), np.r_[0, 1 + positions].astype(np.int64)
-
-
-def _lengths(examples: Examples) -> np.ndarray:
-    """Characters of each query's first positive, which dominate a batch's padding; (N,)."""
-    import pyarrow.compute as pc
-
-    sizes = pc.utf8_length(examples.document_texts).to_numpy(zero_copy_only=False)
-    return sizes[examples.positives.values[examples.positives.offsets[:-1]]]
 
 
 def usable_rows(examples: Examples, negatives: int) -> tuple[np.ndarray, dict[str, int]]:

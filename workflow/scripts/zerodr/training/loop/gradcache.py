@@ -335,7 +335,7 @@ def add_gradients(
     Returns:
         the loss terms of the whole micro-batch, detached.
     """
-    with objective.watching(share.batch.step):
+    with objective.watching():
         held = forward.represent(share.texts, [*seed, group.rank], forward.totals(share.texts, group))
     turn = None if held.leaf is None else Turn(forward.view(share, held.leaf, group), held, group, scale)
     terms: dict[str, Tensor] = {}

@@ -90,7 +90,7 @@ class Objective:
     def on_start(self, model: Any, device: str) -> None:
         """Prepare before the first step, after a resumed state was loaded."""
 
-    def watching(self, step: int) -> AbstractContextManager[None]:
+    def watching(self) -> AbstractContextManager[None]:
         """Stay open while the texts of step `step` are encoded; not while they are encoded again for caching."""
         return nullcontext()
 
@@ -163,11 +163,11 @@ class Stack(Objective):
         for _, objective in self.objectives.values():
             objective.on_start(model, device)
 
-    def watching(self, step: int) -> AbstractContextManager[None]:
+    def watching(self) -> AbstractContextManager[None]:
         """Open every objective's context."""
         every = ExitStack()
         for _, objective in self.objectives.values():
-            every.enter_context(objective.watching(step))
+            every.enter_context(objective.watching())
         return every  # type: ignore[return-value]
 
     def before(self, turn: Turn) -> None:
