@@ -43,7 +43,7 @@ from zerodr.operations import loading
 from zerodr.operations.loading import default_scale, finish_run, load_plan, take_screen
 from zerodr.plan import paths
 from zerodr.plan.collections import section_files as list_files
-from zerodr.plan.declaration import complete_rules
+from zerodr.plan.patterns import complete_rules
 from zerodr.plan.patterns import Patterns
 from zerodr.plan.reporting import tables
 from zerodr.plan.targets import nearest_target, other_names

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
-from zerodr.config.counted import Counted
+from zerodr.config.bench import Counted
 from zerodr.config.load import load_bench
 from zerodr.plan import Plan
 from zerodr.reporting.cells import ALONE, LEGEND, NOT_RUN, CellParams, compare_cells, read_cells, shown_cells

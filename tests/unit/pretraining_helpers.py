@@ -23,9 +23,9 @@ from zerodr.mining.spans import SCHEMA
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import add_gradients, prepare
 from zerodr.training.pretrain import load_headed
+from zerodr.training.pretraining.masking import token_loss
 from zerodr.training.pretraining.passages import PassageBatch, Passages, PassageStream, spans_of, write_passages
 from zerodr.training.pretraining.span_forward import SpanForward, make_span_objective
-from zerodr.training.pretraining.token_losses import token_loss
 from zerodr.training.pretraining.views import ViewMaker
 
 TOPICS = [

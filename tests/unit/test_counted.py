@@ -15,7 +15,7 @@ import yaml
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.config.load import load_bench
 from zerodr.plan import Plan
-from zerodr.plan.modes import ABSENT, value_at, written_settings
+from zerodr.plan.published import ABSENT, value_at, written_settings
 
 STATES = {"faithful", "mode", "impossible", "short"}
 

@@ -23,7 +23,7 @@ from zerodr.encoders.cross_encoder.network import CROSS_CONTRACT, CrossEncoder, 
 from zerodr.encoders.cross_encoder.pair_model import bare_ids, pad_pairs, pair_lengths, pair_template
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.inference.processor import usable_precision
-from zerodr.encoders.network.families import families_with
+from zerodr.encoders.network.loading import families_with
 from zerodr.errors import ModelError
 
 FAMILIES = families_with("pairs")

@@ -23,8 +23,8 @@ from zerodr.config.measures import MEASURES, Measure, added
 from zerodr.config.papers import item_of
 from zerodr.config.registry import Collection
 from zerodr.config.training import LOSSES, Loss
-from zerodr.encoders.network import families
-from zerodr.encoders.network.families import FAMILIES, NetworkFamily
+from zerodr.encoders.network import loading
+from zerodr.encoders.network.loading import FAMILIES, NetworkFamily
 from zerodr.errors import ModelError
 from zerodr.training.objectives.ranking import ScoreLoss
 
@@ -242,7 +242,7 @@ def test_the_encoder_of_the_example_works(pages, monkeypatch):
         names["test_ernie"]()
     monkeypatch.setitem(FAMILIES, "ernie", eval(record, {"NetworkFamily": NetworkFamily}))
     names["test_ernie"]()
-    assert doctest.testmod(families).failed == 0
+    assert doctest.testmod(loading).failed == 0
 
 
 def test_the_collection_of_the_example_is_a_valid_entry(pages):

@@ -28,9 +28,9 @@ from tests.unit.training_helpers import (
 )
 
 from zerodr.artifacts import processor
+from zerodr.artifacts.processor import kinds
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.config.kernels import kinds
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, MachineError, ModelError, NonFiniteLoss

@@ -15,7 +15,7 @@ from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import corpus_ids, read_qrels
 from zerodr.config.load import load_bench
 from zerodr.errors import CollectionError
-from zerodr.operations.hub_collections import read_files
+from zerodr.operations.foreign_collections import read_files
 from zerodr.operations.stand_ins.hub import Hub, Repository
 from zerodr.plan import Plan, paths
 

@@ -11,8 +11,15 @@ from encoder_helpers import import_settings, tiny_bert
 from torch import nn
 
 from zerodr.artifacts import processor
-from zerodr.artifacts.processor import job_kind, kind_of_job, kind_of_machine, recorded_kind, vendor_and_flags
-from zerodr.config.kernels import kinds, nearest_kind
+from zerodr.artifacts.processor import (
+    job_kind,
+    kind_of_job,
+    kind_of_machine,
+    kinds,
+    nearest_kind,
+    recorded_kind,
+    vendor_and_flags,
+)
 from zerodr.encoders.inference import processor as inference
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.inference.processor import usable_precision

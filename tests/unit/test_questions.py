@@ -15,10 +15,10 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from zerodr.artifacts.processor import kinds
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import read_qrels, split_queries
 from zerodr.config.base import validate
-from zerodr.config.kernels import kinds
 from zerodr.encoders.inference.writer import SHOWN, TAIL, Writer, first_line, fp32_is_faster, load_writer
 from zerodr.errors import CollectionError, ConfigError, ModelError
 from zerodr.mining.questions import MakeSettings, phrase_of, queries_of

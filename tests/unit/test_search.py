@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from search_helpers import INDEX, as_lists, clustered, exact_scores, make_collection, oracle, run_search, search
 
-from zerodr.config.kernels import kinds
+from zerodr.artifacts.processor import kinds
 from zerodr.errors import ArtifactError, NonFiniteEmbedding
 from zerodr.retrieval import candidates, gpu, kernels, single
 from zerodr.retrieval import gpu as on_gpu

@@ -19,9 +19,8 @@ from zerodr.config.training import InitSettings
 from zerodr.encoders.start.importing import copy_model
 from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.lexical.analysis import analyzer_of
-from zerodr.operations.stand_ins.archives import ASKED, write_archives
+from zerodr.operations.stand_ins.archives import ASKED, CHINESE, make_texts, write_archives
 from zerodr.operations.stand_ins.models import FORMS, MEAN, write_models
-from zerodr.operations.stand_ins.texts import CHINESE, make_texts
 
 ROOT = Path(__file__).parents[2]
 REGISTRY = load_bench(ROOT, {"scale": "paper"})

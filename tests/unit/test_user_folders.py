@@ -12,7 +12,7 @@ import pytest
 
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import corpus_size, read_qrels, split_queries
-from zerodr.collections.languages import language_of
+from zerodr.collections.user_folders import language_of
 from zerodr.config.load import load_bench
 from zerodr.config.registry import EVERY
 from zerodr.config.user_folders import SECTIONS

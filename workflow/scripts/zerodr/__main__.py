@@ -7,7 +7,7 @@ from zerodr.checkout import split_config
 from zerodr.errors import ZerodrError
 from zerodr.operations import lookup_commands as _lookup  # noqa: F401
 from zerodr.operations.cli import COMPLETES
-from zerodr.operations.rehearse_command import app
+from zerodr.operations.setup_commands import app
 
 
 def main() -> None:

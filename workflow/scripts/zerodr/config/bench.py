@@ -1,12 +1,12 @@
-"""The checked configuration of a checkout."""
+"""The checked configuration of a checkout, with what was counted in the papers."""
 
+import csv
 import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from zerodr.config.base import Settings
-from zerodr.config.counted import Counted
 from zerodr.config.counterparts import seeded
 from zerodr.config.files import known
 from zerodr.config.methods import Method, RunSettings
@@ -15,6 +15,48 @@ from zerodr.config.registry import Collection
 from zerodr.config.settings import Config, Protocol, Scale
 from zerodr.config.user_folders import UserFolder
 from zerodr.errors import ConfigError
+
+COUNTED = "resources/reference/papers/counted.tsv"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A thing that a paper has.
+
+    Attributes:
+        paper: its name in config/papers.
+        what: the thing.
+        state: faithful, mode, impossible or short.
+        held_by: kind and name of what holds it: an item, a test, a protocol, or a key, `<method>:<path>`,
+            with its value, `=<YAML>`, where the row is about a value.
+        why_not: the reason that it is not as published; empty: it is.
+    """
+
+    paper: str
+    what: str
+    state: str
+    held_by: tuple[tuple[str, str], ...]
+    why_not: str
+
+    def named(self, kind: str) -> list[str]:
+        """Name what holds it, of a kind."""
+        return [name for of, name in self.held_by if of == kind]
+
+
+def read_counted(root: Path) -> tuple[Counted, ...]:
+    """Read the list of a checkout; none where there is no file."""
+    path = root / COUNTED
+    if not path.exists():
+        return ()
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
+    return tuple(Counted(**row | {"held_by": _holders(row["held_by"])}) for row in rows)  # type: ignore[arg-type]
+
+
+def _holders(held_by: str) -> tuple[tuple[str, str], ...]:
+    words = [word.partition(" ") for word in held_by.split(", ") if word]
+    return tuple((kind, name) for kind, _, name in words)
+
 
 Kind = TypeVar("Kind", bound=Settings)
 LONGEST_SELECTION = 80  # characters of a file's name

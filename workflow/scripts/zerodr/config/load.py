@@ -7,9 +7,8 @@ from typing import Any
 
 from zerodr.config.archives import find_absent, find_mirrored, sizes_of_unpinned
 from zerodr.config.base import Model, describe, mapping, validate
-from zerodr.config.bench import Bench
+from zerodr.config.bench import Bench, read_counted
 from zerodr.config.checks import check_bench
-from zerodr.config.counted import read_counted
 from zerodr.config.counterparts import seeds_in, with_seeds, with_start
 from zerodr.config.custom import custom_settings
 from zerodr.config.files import known, read_yaml

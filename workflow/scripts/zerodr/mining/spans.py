@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from zerodr.artifacts.machine import die_with_parent
 from zerodr.artifacts.parquet import GroupWriter, list_array
-from zerodr.artifacts.processes import die_with_parent
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from zerodr.artifacts.processes import die_with_parent
+from zerodr.artifacts.machine import die_with_parent
 from zerodr.config.load import mirrors_of, read_config
 from zerodr.config.pins import LOCK, named_models
 from zerodr.plan import Plan

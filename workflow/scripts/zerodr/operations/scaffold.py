@@ -125,7 +125,7 @@ def write_new(kind: str, name: str, source: Path | None = None, hub: str = "", i
     if source is not None:
         return _collection(folder, name, source)
     if hub:
-        from zerodr.operations.hub_collections import describe
+        from zerodr.operations.foreign_collections import describe
 
         text, judged = describe(name, hub)
         return _next(name, [_new(folder / f"{name}.yaml", text)], judged)
@@ -214,7 +214,7 @@ def _append(path: Path, name: str, head: str, code: str) -> Path:
 
 
 def _from_ir_datasets(folder: Path, name: str, asked: str) -> Written:
-    from zerodr.operations.irds_collections import pack_dataset
+    from zerodr.operations.foreign_collections import pack_dataset
 
     MIRROR.mkdir(parents=True, exist_ok=True)
     source = MIRROR / f"{name}.zip"

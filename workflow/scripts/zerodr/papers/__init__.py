@@ -11,7 +11,7 @@ The core asks for modules by the name of a layer, takes what is there, and names
 Layers that stages import:
 
 * `training`: `TRAINING`, what it adds to a fine-tuning stage (zerodr.training.additions), and objectives.
-* `pretraining`: `token_loss`, a loss next to pretraining (zerodr.training.pretraining.token_losses).
+* `pretraining`: `token_loss`, a loss next to pretraining (zerodr.training.pretraining.masking).
 * `folders`: `FOLDERS`, what it adds to model folders and cards (zerodr.encoders.folder.contract).
 * `lookup`: `LOOKUP`, what embeds single queries as the paper's rules do (zerodr.lookup.sources).
 * `report`: `REPORT`, functions that build and draw its items.

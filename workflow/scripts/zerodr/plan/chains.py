@@ -18,8 +18,7 @@ from zerodr.config.recipes import INIT
 from zerodr.config.stages import FinetuneStage, PretrainStage
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
-from zerodr.plan.lines import SCOPE, Lines, Link
-from zerodr.plan.memo import remembered
+from zerodr.plan.lines import SCOPE, Lines, Link, remembered
 
 PREVIOUS, NONE, FILE = "previous", "none", "file"
 

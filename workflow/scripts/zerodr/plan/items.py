@@ -22,9 +22,17 @@ from zerodr.config.stages import PretrainStage
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.lines import Link
-from zerodr.plan.modes import NOTE, modes_of_item, written_settings
 from zerodr.plan.plan import Plan
-from zerodr.plan.published import find_item, item_collections, items_of, named_collections, published_cells
+from zerodr.plan.published import (
+    NOTE,
+    find_item,
+    item_collections,
+    items_of,
+    modes_of_item,
+    named_collections,
+    published_cells,
+    written_settings,
+)
 from zerodr.plan.registry import READS_TARGET, Files, Params, inputs, params
 from zerodr.plan.reporting import remarks_of
 

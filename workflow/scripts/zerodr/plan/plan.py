@@ -16,8 +16,7 @@ from zerodr.config.user_folders import SECTIONS
 from zerodr.errors import ConfigError, nearest
 from zerodr.plan import paths, registry
 from zerodr.plan.chains import Chains
-from zerodr.plan.lines import Link, link_of
-from zerodr.plan.memo import with_signature
+from zerodr.plan.lines import Link, link_of, with_signature
 from zerodr.plan.resources import Ceiling, Estimate, Machines
 from zerodr.plan.rules import RULES, version_of
 

@@ -6,8 +6,8 @@ from typing import Any
 from zerodr.config.methods import FeedbackMethod, FusionMethod, MixtureMethod, RunMethod, ScoresMethod, TrainedMethod
 from zerodr.config.recipes import INIT
 from zerodr.plan import paths
-from zerodr.plan.modes import modes_of_method
 from zerodr.plan.plan import Plan
+from zerodr.plan.published import modes_of_method
 from zerodr.plan.registry import REMARKS, Files, Params, inputs, params
 
 TEXTS = {"queries": 20, "documents": 10}  # on a page: queries that gained and that lost most; documents of each

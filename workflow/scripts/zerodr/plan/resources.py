@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from zerodr.config.bench import Bench
 from zerodr.config.registry import Collection
-from zerodr.plan.memo import with_signature
+from zerodr.plan.lines import with_signature
 from zerodr.plan.rules import Need, facts_of
 
 OF_ALL_JOBS = "--open-mode=append --signal=TERM@120"  # as the profile `slurm` has it: `slurm_extra` replaces it

@@ -27,9 +27,9 @@ from zerodr.training.loop.engine import Curve, Engine, Run
 from zerodr.training.loop.speed import arithmetic, compile_layers, set_dropout, speed_up
 from zerodr.training.optimizers import make_optimizer, schedule
 from zerodr.training.pretraining.corpora import PASSAGES, Counts, store_passages, warn_of_gated, whole_documents
+from zerodr.training.pretraining.masking import token_loss
 from zerodr.training.pretraining.passages import Passages, PassageStream, span_folders, spans_of, split_documents
 from zerodr.training.pretraining.span_forward import SpanForward, evaluate_spans, make_span_objective
-from zerodr.training.pretraining.token_losses import token_loss
 from zerodr.training.pretraining.views import ViewMaker
 
 log = logging.getLogger("zerodr")

@@ -1,8 +1,7 @@
 """Choose the reader of a collection by the registry's field `format`, or by that of its originals."""
 
 from zerodr.collections.archives import Archive
-from zerodr.collections.readers.base import Reader
-from zerodr.collections.readers.beir import BeirReader
+from zerodr.collections.readers.base import BeirReader, Reader
 from zerodr.collections.readers.chinese import CmedqaReader, DureaderReader, DureaderRetrievalReader, MultiCprReader
 from zerodr.collections.readers.folder import FolderReader
 from zerodr.collections.readers.forums import LotteReader, OagQaReader

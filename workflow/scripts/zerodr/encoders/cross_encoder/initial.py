@@ -15,7 +15,7 @@ from zerodr.encoders.folder.checkpoint import check_weights
 from zerodr.encoders.folder.contract import CONTRACT, read_contract
 from zerodr.encoders.folder.foreign import check_files
 from zerodr.encoders.folder.statements import position_limit
-from zerodr.encoders.network.families import families_with, family_of
+from zerodr.encoders.network.loading import families_with, family_of
 from zerodr.encoders.network.tokenizing import load_tokenizer
 from zerodr.encoders.network.trainable import parameter_count
 from zerodr.encoders.start.importing import start_folder

@@ -22,9 +22,8 @@ from zerodr.encoders.folder.statements import (
     TRANSFORMER_CONFIGS,
     read_layout,
 )
-from zerodr.encoders.network.families import T5_FAMILY
 from zerodr.encoders.network.heads import kind_of_projection, save_projection
-from zerodr.encoders.network.loading import quiet
+from zerodr.encoders.network.loading import T5_FAMILY, quiet
 from zerodr.encoders.network.low_rank import weights_to_save
 from zerodr.encoders.network.towers import Tower
 from zerodr.errors import ModelError

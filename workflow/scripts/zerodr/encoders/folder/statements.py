@@ -12,8 +12,8 @@ from typing import Any
 
 from zerodr.encoders.folder.contract import SIDES, Side, read_json
 from zerodr.encoders.folder.foreign import MODULES, PROMPT_CONFIG, ModelFolder, read_optional
-from zerodr.encoders.network.families import family_of
 from zerodr.encoders.network.heads import SENTENCE
+from zerodr.encoders.network.loading import family_of
 from zerodr.errors import ModelError
 
 FAMILIES = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from zerodr.encoders.folder.contract import EncoderContract, Precision
-from zerodr.encoders.network.families import T5_FAMILY
 from zerodr.encoders.network.heads import POOLINGS, Projection, load_projection, unit_length
-from zerodr.encoders.network.loading import load_config, load_network, short
+from zerodr.encoders.network.loading import T5_FAMILY, load_config, load_network, short
 from zerodr.encoders.network.tokenizing import added_special
 from zerodr.errors import ModelError
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from zerodr.encoders.network.families import families_with, family_of
+from zerodr.encoders.network.loading import families_with, family_of
 from zerodr.encoders.network.towers import DTYPES, Tower, attended
 from zerodr.encoders.network.trainable import SHARED, BiEncoder
 from zerodr.encoders.pretraining.additions import save_additions

@@ -13,8 +13,8 @@ from zerodr.encoders.folder.checkpoint import check_weights
 from zerodr.encoders.folder.contract import CONTRACT, SIDES, EncoderContract, make_contract, read_contract
 from zerodr.encoders.folder.foreign import ModelFolder, check_files
 from zerodr.encoders.folder.statements import length_limit, position_limit, read_layout
-from zerodr.encoders.network.families import T5_FAMILY
 from zerodr.encoders.network.heads import Dense, LayerNorm, Projection, ance_head, load_projection
+from zerodr.encoders.network.loading import T5_FAMILY
 from zerodr.encoders.network.tokenizing import load_tokenizer
 from zerodr.encoders.network.towers import Tower, check_vocabulary, load_transformer
 from zerodr.encoders.network.trainable import SHARED, BiEncoder, parameter_count

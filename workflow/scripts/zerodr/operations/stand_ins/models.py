@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from zerodr.config.training import Architecture
 from zerodr.encoders.folder.contract import write_model_json
 from zerodr.encoders.start.scratch import random_transformer, train_tokenizer
-from zerodr.operations.stand_ins.texts import CHINESE, make_texts
+from zerodr.operations.stand_ins.archives import CHINESE, make_texts
 
 HIDDEN, LAYERS, VOCABULARY, TEXTS = 32, 2, 3000, 400
 MODULE = "sentence_transformers.models"

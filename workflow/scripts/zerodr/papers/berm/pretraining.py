@@ -19,8 +19,7 @@ from zerodr.papers.berm.segment_units import check_tokenizer, lowered_offsets, t
 from zerodr.papers.berm.settings import BalanceKeys, BalanceSettings
 from zerodr.papers.berm.training import check_space
 from zerodr.papers.berm.unit_spans import Token
-from zerodr.training.pretraining.masking import Words
-from zerodr.training.pretraining.token_losses import NO_MARK, TokenLoss
+from zerodr.training.pretraining.masking import NO_MARK, TokenLoss, Words
 
 R1 = "balance.r1"
 

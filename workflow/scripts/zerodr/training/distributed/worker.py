@@ -16,8 +16,7 @@ import torch
 import torch.distributed as dist
 
 from zerodr.artifacts.adapter import configure_logging
-from zerodr.artifacts.machine import MachineErrors
-from zerodr.artifacts.processes import die_with_parent
+from zerodr.artifacts.machine import MachineErrors, die_with_parent
 from zerodr.artifacts.processor import job_kind
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage, StageSpec

@@ -1,7 +1,8 @@
 """Random crops, whole-word masking, deletion of tokens, and T5's corrupted spans (Raffel et al. 2020).
 
-Pure functions of token ids and of (seed, step, row): row r of a batch draws the same numbers whichever process works on
-it and however many rows there are. In T5's spans sentinels replace stretches of a text, and the target repeats these.
+`TokenLoss` is a loss next to an objective. The others are pure functions of token ids and of (seed, step, row): row r
+of a batch draws the same numbers whichever process works on it and however many rows there are. In T5's spans sentinels
+replace stretches of a text, and the target repeats these.
 """
 
 from collections.abc import Sequence
@@ -9,6 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from torch import Tensor
+
+from zerodr.config.stages import PretrainStage
+from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.papers import modules
 
 CROP, ORDER, REPLACE, TOKEN, DELETE = range(5)  # what the random numbers are for
 NOT_MASKED = -100  # label of a token that is not predicted
@@ -210,3 +216,44 @@ def _of(ids: np.ndarray, cut: Sequence[tuple[int, int]], sentinels: np.ndarray) 
         end = last
     nothing = np.zeros(0, np.int64)
     return np.concatenate([nothing, *left, ids[end:]]), np.concatenate([nothing, *target])
+
+
+NO_MARK = -1
+
+
+class TokenLoss:
+    """Base of such losses. It is a mean over the texts that it counts.
+
+    Attributes:
+        name: of the loss in curves; share: of the share of texts that it counts.
+    """
+
+    name: str
+    share: str
+
+    @property
+    def weight(self) -> float:
+        """Factor on the loss in training."""
+        raise NotImplementedError
+
+    def marks(self, text: str, left: Words) -> np.ndarray:
+        """Return a number for each token that is left of a text, -1 for none; (L,) int64."""
+        raise NotImplementedError
+
+    def count(self, marks: Sequence[np.ndarray]) -> int:
+        """Count texts that the loss applies to."""
+        raise NotImplementedError
+
+    def total(self, vectors: Tensor, states: Tensor, marks: Tensor) -> Tensor:
+        """Sum of the loss, without its weight, over the texts that it counts.
+
+        Args:
+            vectors: (n, D) of the texts; states: (n, L, d) of their tokens; marks: (n, L), -1 for none.
+        """
+        raise NotImplementedError
+
+
+def token_loss(stage: PretrainStage, encoder: BiEncoder) -> TokenLoss | None:
+    """Make the loss that a stage's settings ask for; None: no paper's."""
+    losses = (paper.token_loss(stage, encoder) for paper in modules("pretraining"))
+    return next((loss for loss in losses if loss is not None), None)

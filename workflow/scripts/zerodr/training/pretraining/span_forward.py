@@ -20,9 +20,8 @@ from zerodr.losses.spans import alignment, span_contrastive, uniformity
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import Forward, Share, set_random
 from zerodr.training.objectives.base import Objective
-from zerodr.training.pretraining.masking import NOT_MASKED
+from zerodr.training.pretraining.masking import NO_MARK, NOT_MASKED
 from zerodr.training.pretraining.passages import PassageBatch, Passages
-from zerodr.training.pretraining.token_losses import NO_MARK
 from zerodr.training.pretraining.views import ViewMaker, Views
 
 TARGETS, WANTED = ("positions", "targets"), "wanted."

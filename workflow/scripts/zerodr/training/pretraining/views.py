@@ -21,7 +21,9 @@ from zerodr.errors import ConfigError, ModelError
 from zerodr.training.data.grouping import length_groups
 from zerodr.training.data.tokens import Memo
 from zerodr.training.pretraining.masking import (
+    NO_MARK,
     NOT_MASKED,
+    TokenLoss,
     Vocabulary,
     Words,
     corrupt,
@@ -31,7 +33,6 @@ from zerodr.training.pretraining.masking import (
     sentinels_of,
 )
 from zerodr.training.pretraining.passages import PassageBatch, Passages, two_spans
-from zerodr.training.pretraining.token_losses import NO_MARK, TokenLoss
 
 WIDTH = 2  # at most so many views of a document
 SIDE = "document"
