@@ -42,7 +42,7 @@ def stage_of(plan: Plan, model: str, scope: str, stage: str = "modir1") -> dict:
 def test_a_mode_says_what_is_not_set():
     paper, official = AdversarySettings(), AdversarySettings(mode="official")
     told = [(s.clamp, s.restart, s.official) for s in (paper, official)]
-    assert told == [(None, False, False, 0, False), (5.0, True, True, 100, True)]
+    assert told == [(None, 0, False), (5.0, 100, True)]
     assert AdversarySettings(mode="official", restart_steps=0).restart == 0
     assert (paper.queue_length, paper.updates, paper.minibatch, paper.learning_rate) == (1000, 20, None, 5e-6)
     assert (paper.gradient_limit, official.gradient_limit, official.batches_per_update) == (None, 1.0, 50)

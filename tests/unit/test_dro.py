@@ -192,10 +192,6 @@ def test_an_opposed_group_loses_weight():
     assert made[2] < 1 / 3 < made[1]
 
 
-def test_running_average():
-    near(dro.running(vector(1.0, 0.0), vector(0.0, 1.0), 0.1), 0.9, 0.1)
-
-
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.8, 0.95])
 @pytest.mark.parametrize("length", [1e-6, 1.0, 1e9])
 def test_a_temperature_leaves_the_share_whatever_the_length_of_gradients(share, length):

@@ -19,7 +19,7 @@ from zerodr.config.settings import Config
 from zerodr.config.training import TrainingSettings
 from zerodr.errors import ConfigError
 from zerodr.operations.cli import plan_of
-from zerodr.papers.ddr.modular import AssembleSettings
+from zerodr.papers.coco_dr.settings import GroupSettings
 
 
 @pytest.fixture
@@ -286,7 +286,6 @@ def test_an_end_of_a_schedule_that_has_none_is_refused():
             {"forms": ("sentences",)},
             "with forms: titles: .* set forms: sentences or phrases ",
         ),
-        (AssembleSettings, {"fold": False, "sharpness": 2.0}, {"fold": True}, "with fold: false: .* set fold: true "),
     ],
 )
 def test_a_value_that_nothing_would_read_is_refused(model, ignored, read, message):
@@ -326,3 +325,11 @@ def test_numbers_that_yaml_takes_for_others_are_text_or_refused(tmp_path_factory
         assert f"a.yaml:2: {text} is no usual number" in str(error)
     path.write_text(f"a: '{text}'\n")
     assert read_yaml(path) == {"a": text}
+
+
+def test_a_setting_that_went_is_still_written_and_taken_with_its_only_value():
+    settings = GroupSettings.model_validate({"kappa": 0.5, "update_every": 1})
+    assert settings.model_dump()["update_every"] == 1 and "update_every" not in settings.model_dump(exclude_unset=True)
+    assert GroupSettings.model_validate(settings.model_dump()) == settings
+    with pytest.raises(ConfigError, match="unknown key 'update_every'"):
+        validate(GroupSettings, {"update_every": 2}, "x")
