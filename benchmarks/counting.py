@@ -114,7 +114,7 @@ def one_of(processes: int) -> Iterator[Any]:
 def step_counts(forward: Any, objective: Any, stream: Any, changes: dict[str, Any], processes: int = 1) -> Counts:
     """Counts of the second step of a training on the meta device, in one of several processes."""
     from zerodr.config.training import TrainingSettings
-    from zerodr.training.data import grouping
+    from zerodr.training.data import batches
     from zerodr.training.loop.engine import Engine, Position, Run
     from zerodr.training.loop.feed import Feed
     from zerodr.training.optimizers import make_optimizer, schedule
@@ -124,7 +124,7 @@ def step_counts(forward: Any, objective: Any, stream: Any, changes: dict[str, An
     forward.model.to("meta").train()
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        stack.enter_context(mock.patch.dict(grouping.WASTE, meta=grouping.WASTE["cuda"]))
+        stack.enter_context(mock.patch.dict(batches.WASTE, meta=batches.WASTE["cuda"]))
         stack.enter_context(
             mock.patch.object(torch, "autocast", lambda *_, **__: nullcontext())
         )  # knows no meta device

@@ -58,7 +58,7 @@ def pretraining(
     from zerodr.config.pretraining import PretrainSettings
     from zerodr.encoders.pretraining.condenser import HeadedEncoder
     from zerodr.mining.spans import SCHEMA
-    from zerodr.training.data.grouping import WASTE
+    from zerodr.training.data.batches import WASTE
     from zerodr.training.pretraining.passages import Passages, PassageStream, write_passages
     from zerodr.training.pretraining.span_forward import SpanForward
     from zerodr.training.pretraining.views import ViewMaker

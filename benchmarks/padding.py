@@ -48,7 +48,7 @@ def main() -> None:
     from transformers import AutoTokenizer
 
     from zerodr.retrieval.batching import plan_batches
-    from zerodr.training.data.grouping import WASTE, length_groups
+    from zerodr.training.data.batches import WASTE, length_groups
 
     tokenizer = AutoTokenizer.from_pretrained(str(package.MODEL_DIR), local_files_only=True)
 

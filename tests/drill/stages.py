@@ -19,8 +19,7 @@ from typing import Any
 from zerodr import run as by_hand
 from zerodr.artifacts import provenance
 from zerodr.artifacts.adapter import spec_of
-from zerodr.artifacts.digest import file_digest
-from zerodr.artifacts.manifest import check_manifest, is_folder_artifact
+from zerodr.artifacts.manifest import check_manifest, file_digest, is_folder_artifact
 from zerodr.artifacts.record import read_record, record_path
 from zerodr.artifacts.stage import StageSpec
 from zerodr.errors import ArtifactError

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from tests.unit.training_helpers import QUERIES, make_mined, make_source, ragged, tiny_examples
 
 from zerodr.errors import ArtifactError, ConfigError
-from zerodr.training.data.batches import Stream, epoch_order, usable_rows
+from zerodr.training.data.batches import Stream, epoch_order, length_groups, usable_rows
 from zerodr.training.data.examples import Examples, load_examples
-from zerodr.training.data.grouping import length_groups
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from tests.unit.paper_helpers import drawn, told
 from zerodr.config.load import load_bench
 from zerodr.config.papers import item_of
 from zerodr.errors import ConfigError
-from zerodr.papers.coco_dr.report_groups import group_losses
+from zerodr.papers.coco_dr.report_clusters import group_losses
 from zerodr.plan import Plan, paths
 from zerodr.plan.items import read_item
 

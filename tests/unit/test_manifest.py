@@ -11,11 +11,12 @@ from folder_helpers import publish_folder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zerodr.artifacts.digest import file_digest, object_digest
 from zerodr.artifacts.manifest import (
     build_manifest,
     check_manifest,
+    file_digest,
     is_folder_artifact,
+    object_digest,
     require_whole,
     seal_folder,
 )
@@ -131,6 +132,6 @@ def test_file_digest_reads_in_blocks(tmp_path, monkeypatch):
 
     content = bytes(range(256)) * 50
     (tmp_path / "a").write_bytes(content)
-    monkeypatch.setattr("zerodr.artifacts.digest.BLOCK", 1000)
+    monkeypatch.setattr("zerodr.artifacts.manifest.BLOCK", 1000)
     assert file_digest(tmp_path / "a") == hashlib.sha256(content).hexdigest()
     assert file_digest(tmp_path / "a", "md5") == hashlib.md5(content).hexdigest()

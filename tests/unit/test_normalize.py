@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from collection_helpers import CORPUS, QRELS, QUERIES, beir_zip, json_lines, normalize, stage_of, write_zip
 
-from zerodr.artifacts.digest import file_digest
+from zerodr.artifacts.manifest import file_digest
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, corpus_size, read_qrels, split_queries
 from zerodr.collections.normalize import normalize_collection
 from zerodr.config.registry import read_registry

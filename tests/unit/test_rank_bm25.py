@@ -13,7 +13,7 @@ from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.artifacts.trec import read_run
 from zerodr.errors import ArtifactError, ConfigError
-from zerodr.lexical import candidates as module
+from zerodr.lexical import search as module
 
 
 @pytest.fixture

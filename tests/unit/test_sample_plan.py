@@ -15,8 +15,8 @@ from zerodr.config.speeds import read_speeds
 from zerodr.operations.estimate.costs import Estimates, units_of
 from zerodr.operations.estimate.jobs import Job
 from zerodr.plan import Plan, paths
+from zerodr.plan.mining import Sample, ranked_share, read_name, split_of
 from zerodr.plan.patterns import Patterns
-from zerodr.plan.samples import Sample, ranked_share, read_name, split_of
 
 __all__ = ["root"]
 

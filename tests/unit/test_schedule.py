@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerodr.errors import MachineError
-from zerodr.operations.estimate.schedule import longest_path, makespan, order
+from zerodr.operations.estimate.jobs import longest_path, makespan, order
 
 DIAMOND = [[], [0], [0], [1, 2]]
 

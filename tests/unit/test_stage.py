@@ -44,7 +44,7 @@ def test_spec_survives_its_file_and_runs_by_hand(caplog, monkeypatch):
     spec = spec_of(rule="finetunee")
     with pytest.raises(ZerodrError, match="finetunee.*unknown.*did you mean finetune"):
         run_spec(spec)
-    monkeypatch.setitem(RULES, "write_text", Rule("artifacts.digest:file_digest", "measure"))
+    monkeypatch.setitem(RULES, "write_text", Rule("artifacts.manifest:file_digest", "measure"))
     spec = spec_of(rule="write_text")
     with pytest.raises(TypeError, match="not Stage"):  # the rule's function is the one that runs
         run_spec(spec)

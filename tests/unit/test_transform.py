@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from collection_helpers import beir_zip, json_lines, normalize
 
-from zerodr.artifacts.digest import file_digest
+from zerodr.artifacts.manifest import file_digest
 from zerodr.collections.access import read_corpus, read_qrels, read_queries
 from zerodr.collections.normalize import ANSWER_SCHEMA, NormalizeSettings, write_collection
 from zerodr.collections.transform import Normalized, invented, transformed

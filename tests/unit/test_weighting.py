@@ -28,7 +28,7 @@ from zerodr.losses.contrastive import pairwise_nll
 from zerodr.papers.coco_dr import losses as dro
 from zerodr.papers.coco_dr.settings import GroupSettings
 from zerodr.papers.coco_dr.training import weigh_clusters
-from zerodr.training.data import grouping
+from zerodr.training.data import batches
 from zerodr.training.data.batches import Batch
 from zerodr.training.data.examples import Examples
 from zerodr.training.loop import gradcache
@@ -54,7 +54,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
 @pytest.fixture
 def many_passes(monkeypatch):
     """Texts of nearly each length pass the encoder for themselves."""
-    monkeypatch.setitem(grouping.WASTE, "cpu", 8)
+    monkeypatch.setitem(batches.WASTE, "cpu", 8)
 
 
 def near(a: torch.Tensor, b: torch.Tensor, close: float = CLOSE) -> None:

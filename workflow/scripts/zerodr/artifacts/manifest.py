@@ -4,6 +4,7 @@ The digest of a folder artifact is the SHA-256 of its manifest. Files that diffe
 time into `.si` files) are listed as volatile: their size is checked, their bytes do not enter the digest.
 """
 
+import hashlib
 import json
 import logging
 import os
@@ -11,8 +12,25 @@ import shutil
 from fnmatch import fnmatch
 from pathlib import Path
 
-from zerodr.artifacts.digest import file_digest
+from zerodr.config.base import canonical_json
 from zerodr.errors import ArtifactError
+
+BLOCK = 1 << 22
+
+
+def file_digest(path: Path, algorithm: str = "sha256") -> str:
+    """Compute the hex digest of the file's bytes, read in blocks of 4 MiB."""
+    hasher = hashlib.new(algorithm)
+    with open(path, "rb") as stream:
+        while block := stream.read(BLOCK):
+            hasher.update(block)
+    return hasher.hexdigest()
+
+
+def object_digest(value: object) -> str:
+    """Compute the hex SHA-256 of a JSON value in canonical form."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
 
 log = logging.getLogger("zerodr")
 MANIFEST = "manifest.json"

@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from zerodr.artifacts.digest import file_digest
 from zerodr.artifacts.machine import is_refusal
-from zerodr.artifacts.manifest import check_manifest, is_folder_artifact, require_whole
+from zerodr.artifacts.manifest import check_manifest, file_digest, is_folder_artifact, require_whole
 from zerodr.errors import ArtifactError, CollectionError, ModelError, ProtocolError, ZerodrError
 
 STATE = Path("results/.state")  # of jobs, for resuming: Snakemake deletes the outputs of a job that fails

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from zerodr.artifacts import provenance
-from zerodr.artifacts.digest import file_digest, object_digest
 from zerodr.artifacts.machine import MachineErrors, take_lock
-from zerodr.artifacts.manifest import is_folder_artifact, move_folder, put_back, seal_folder
+from zerodr.artifacts.manifest import file_digest, is_folder_artifact, move_folder, object_digest, put_back, seal_folder
 from zerodr.artifacts.processor import job_kind, recorded_kind
 from zerodr.artifacts.provenance import Warnings
 from zerodr.artifacts.record import STATE, BlameInputs, artifact_digest, read_record, record_path, write_json

@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from zerodr.artifacts.digest import file_digest, object_digest
+from zerodr.artifacts.manifest import file_digest, object_digest
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage

@@ -14,8 +14,7 @@ import numpy as np
 
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import GROUPS
-from zerodr.collections.combined import Joined, Mixed
-from zerodr.collections.derived import Changed, Derived, Normalized, lot
+from zerodr.collections.derived import Changed, Derived, Joined, Mixed, Normalized, lot
 from zerodr.collections.normalize import NormalizeSettings, write_collection
 from zerodr.collections.readers.base import Document, Query, Reader
 from zerodr.config.base import Settings, validate

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from zerodr.artifacts.digest import file_digest
-from zerodr.artifacts.manifest import MANIFEST, is_folder_artifact
+from zerodr.artifacts.manifest import MANIFEST, file_digest, is_folder_artifact
 from zerodr.artifacts.record import Record, artifact_digest, read_record
 from zerodr.errors import ArtifactError, nearest
 from zerodr.plan.rules import facts_of

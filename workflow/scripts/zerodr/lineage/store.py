@@ -16,9 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.machine import take_lock
-from zerodr.artifacts.manifest import is_folder_artifact
+from zerodr.artifacts.manifest import is_folder_artifact, object_digest
 from zerodr.artifacts.record import Record
 from zerodr.errors import MachineError
 from zerodr.lineage import views

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from zerodr.artifacts.digest import object_digest
-from zerodr.artifacts.manifest import MANIFEST, is_folder_artifact
+from zerodr.artifacts.manifest import MANIFEST, is_folder_artifact, object_digest
 from zerodr.artifacts.record import Record, record_path
 from zerodr.lineage.graph import short_name
 from zerodr.lineage.tree import flatten

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from zerodr.artifacts.digest import file_digest, object_digest
+from zerodr.artifacts.manifest import file_digest, object_digest
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import STATE, write_json
 from zerodr.collections.access import corpus_size

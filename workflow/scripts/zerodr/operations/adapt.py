@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from zerodr.artifacts.digest import object_digest
 from zerodr.artifacts.machine import die_with_parent
+from zerodr.artifacts.manifest import object_digest
 from zerodr.artifacts.record import STATE, read_record, write_json
 from zerodr.config.counterparts import USUAL, OtherStart, renamed
 from zerodr.config.files import known

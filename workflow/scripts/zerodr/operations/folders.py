@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from zerodr.artifacts.digest import file_digest, object_digest
+from zerodr.artifacts.manifest import file_digest, object_digest
 from zerodr.artifacts.record import STATE, write_json
 from zerodr.config.bench import Bench
 from zerodr.config.registry import UNKNOWN, Collection

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from zerodr.artifacts.digest import file_digest
+from zerodr.artifacts.manifest import file_digest
 from zerodr.artifacts.progress import Progress
 from zerodr.config.quantities import first_names
 from zerodr.config.user_folders import FORMS, SHARD, SHORT, USUAL_SPLIT, split_of

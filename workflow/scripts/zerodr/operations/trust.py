@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from zerodr.artifacts.digest import file_digest
+from zerodr.artifacts.manifest import file_digest
 from zerodr.artifacts.origins import begun
 from zerodr.artifacts.record import Record, read_record, record_path
 from zerodr.artifacts.stage import StageSpec

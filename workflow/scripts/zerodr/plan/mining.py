@@ -1,10 +1,11 @@
 """Plan workflow/rules/mining.smk: rankings of training queries by BM25, a model or both, then a choice of negatives.
 
-The wildcard `split` of rankings is a split, or a sample of one (plan/samples.py) where the stage mines no more.
+The wildcard `split` of rankings is a split, or a sample of one where the stage mines no more.
 """
 
-from collections.abc import Iterator
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from zerodr.config.generation import GenerateSettings
 from zerodr.config.methods import FusionSettings, LexicalSettings, TrainedMethod
@@ -16,7 +17,59 @@ from zerodr.plan.dense import corpus_embeddings, embeddings_for, query_embedding
 from zerodr.plan.lines import SCOPE, Link, link_of
 from zerodr.plan.plan import Plan, shard_numbers
 from zerodr.plan.registry import Files, Params, inputs, params
-from zerodr.plan.samples import Sample, read_name, split_of
+
+SUFFIX = r"\.sample\d+-stage\d+-dev\d+-seed\d+"
+NAME = re.compile(r"(.+)\.sample(\d+)-stage(\d+)-dev(\d+)-seed(\d+)")
+
+
+class Sample(NamedTuple):
+    """A draw of training queries.
+
+    Attributes:
+        split: of the queries.
+        queries: how many are drawn.
+        stage_index: position in its chain of the stage that mines them; each draws others.
+        dev_queries: queries that training holds out, which are ranked too.
+        seed: of the draw.
+    """
+
+    split: str
+    queries: int
+    stage_index: int
+    dev_queries: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The name in paths of rankings."""
+        return paths.sampled(*self)
+
+
+def read_name(name: str) -> Sample | None:
+    """Read the name of a sample; None for that of a split."""
+    if (match := NAME.fullmatch(name)) is None:
+        return None
+    split, *numbers = match.groups()
+    return Sample(split, *map(int, numbers))
+
+
+def split_of(name: str) -> str:
+    """Find the split of a sample's name; a split's is itself."""
+    sample = read_name(name)
+    return name if sample is None else sample.split
+
+
+def ranked_share(name: str, splits: Mapping[str, int | None]) -> float:
+    """Estimate which share of a split's queries a ranking has, 1 where the split's size is unknown.
+
+    Args:
+        name: of a sample or a split.
+        splits: number of queries by split.
+    """
+    sample = read_name(name)
+    total = 0 if sample is None else splits.get(sample.split) or 0
+    return min(1.0, (sample.queries + sample.dev_queries) / total) if sample and total else 1.0
+
 
 INDEX = "bm25s-flat"
 PROTOCOL = "standard"  # of encoders that were not trained here

@@ -7,9 +7,9 @@ from itertools import groupby
 from typing import Any
 
 from zerodr.plan.lines import SCOPE, remembered
+from zerodr.plan.mining import SUFFIX
 from zerodr.plan.plan import Plan
 from zerodr.plan.rules import RULES, facts_of
-from zerodr.plan.samples import SUFFIX
 
 
 def complete_rules(workflow: Any, plan: Plan, environment: str) -> None:

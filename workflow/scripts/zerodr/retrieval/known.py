@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from zerodr.artifacts.digest import object_digest
-from zerodr.artifacts.manifest import link_or_copy
+from zerodr.artifacts.manifest import link_or_copy, object_digest
 from zerodr.artifacts.record import STATE
 from zerodr.encoders.inference.encoder import Tokens
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from zerodr.artifacts.digest import object_digest
+from zerodr.artifacts.manifest import object_digest
 from zerodr.artifacts.stage import Stage
 from zerodr.config.params import Workers
 from zerodr.encoders.publishing.export import STEPS

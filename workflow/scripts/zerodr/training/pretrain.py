@@ -20,7 +20,7 @@ from zerodr.encoders.network.trainable import BiEncoder, parameter_count
 from zerodr.encoders.pretraining.additions import load_additions
 from zerodr.encoders.pretraining.condenser import HeadedEncoder, Kind
 from zerodr.errors import ConfigError, ModelError
-from zerodr.training.data.grouping import WASTE
+from zerodr.training.data.batches import WASTE
 from zerodr.training.distributed.processes import Group, check_gpus
 from zerodr.training.jobs import device_of, identity_of, keeper, publish_steps, run_work
 from zerodr.training.loop.engine import Curve, Engine, Run

@@ -27,9 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from zerodr.artifacts.digest import file_digest, object_digest
 from zerodr.artifacts.machine import take_lock
-from zerodr.artifacts.manifest import MANIFEST, check_manifest, link_or_copy, seal_folder
+from zerodr.artifacts.manifest import MANIFEST, check_manifest, file_digest, link_or_copy, object_digest, seal_folder
 from zerodr.artifacts.record import STATE, write_json
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, insert_modules, read_contract
 from zerodr.encoders.network.loading import short

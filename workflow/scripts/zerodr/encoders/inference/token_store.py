@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from zerodr.artifacts.digest import object_digest
+from zerodr.artifacts.manifest import object_digest
 from zerodr.artifacts.record import STATE
 from zerodr.encoders.network.tokenizing import Call, lower_within
 

@@ -20,14 +20,13 @@ from zerodr.artifacts.record import Record
 from zerodr.config.quantities import HOUR_S, counted, duration
 from zerodr.config.registry import Collection
 from zerodr.config.speeds import Speeds, read_speeds
-from zerodr.operations.estimate.jobs import Job, job_for
+from zerodr.operations.estimate.jobs import Job, job_for, longest_path, makespan
 from zerodr.operations.estimate.rehearsed import Rehearsed, read
-from zerodr.operations.estimate.schedule import longest_path, makespan
 from zerodr.operations.estimate.work import memory_mib, reckon, settings_of, work_of
 from zerodr.plan import Plan
+from zerodr.plan.mining import ranked_share
 from zerodr.plan.resources import millions, need, read_collection
 from zerodr.plan.rules import RULES, facts_of
-from zerodr.plan.samples import ranked_share
 
 FARMS = (8, 64)
 START_S = 10.0  # a job's start on a cluster: its queue, Snakemake in the job, Python, imports

@@ -25,7 +25,7 @@ from zerodr.mining.positives import rows_among
 from zerodr.papers.berm import unit_table
 from zerodr.papers.berm.losses import pool_units
 from zerodr.papers.berm.unit_scores import IGNORED
-from zerodr.training.data.grouping import length_groups
+from zerodr.training.data.batches import length_groups
 
 SAMPLE, BATCH, WASTE = 5, 64, 512
 Spans = list[np.ndarray]

@@ -31,7 +31,7 @@ from zerodr.errors import ArtifactError, NonFiniteScore
 from zerodr.papers.berm import unit_table
 from zerodr.papers.berm.settings import Aggregation
 from zerodr.papers.berm.unit_spans import first_letters
-from zerodr.training.data.grouping import WASTE, length_groups
+from zerodr.training.data.batches import WASTE, length_groups
 from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.loop.speed import speed_up
 from zerodr.training.teaching.scoring import ScoreStore

@@ -21,7 +21,7 @@ from zerodr.papers.berm.answers import AnsweredQuestions, QuestionBatch, Questio
 from zerodr.papers.berm.losses import IGNORED
 from zerodr.papers.berm.reader import AnswerReader, ReadTokens
 from zerodr.papers.berm.settings import AnswerStage, ReaderSettings
-from zerodr.training.data.grouping import WASTE, length_groups
+from zerodr.training.data.batches import WASTE, length_groups
 from zerodr.training.distributed.processes import Group
 from zerodr.training.finetune import FinetuneTask
 from zerodr.training.kinds import Lessons, ModelKind

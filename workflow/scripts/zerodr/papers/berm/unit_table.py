@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from zerodr.artifacts.digest import object_digest
+from zerodr.artifacts.manifest import object_digest
 from zerodr.artifacts.parquet import open_parquet
 from zerodr.artifacts.trec import strings
 from zerodr.collections.access import read_corpus, read_queries

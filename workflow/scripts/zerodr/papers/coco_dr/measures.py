@@ -28,7 +28,7 @@ from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.pretraining.condenser import HeadedEncoder
 from zerodr.errors import CollectionError
 from zerodr.papers.coco_dr.cluster_queries import CENTROIDS, STATISTICS, group_names, read_vectors
-from zerodr.training.data.grouping import WASTE
+from zerodr.training.data.batches import WASTE
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.dev import embed_texts
 from zerodr.training.loop.speed import speed_up

@@ -20,8 +20,7 @@ from zerodr.collections.access import split_queries
 from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
 from zerodr.papers.coco_dr.items import NearestClustersItem, NeighboursItem, PretrainingGainItem, SpacesItem
-from zerodr.papers.coco_dr.report_clusters import draw_worst_cluster, worst_cluster
-from zerodr.papers.coco_dr.report_groups import draw_group_losses, group_losses
+from zerodr.papers.coco_dr.report_clusters import draw_group_losses, draw_worst_cluster, group_losses, worst_cluster
 from zerodr.reporting import item_inputs
 from zerodr.reporting.cells import Key
 from zerodr.reporting.panels import draw_points, legend, name_points, panels, style

@@ -17,8 +17,8 @@ from zerodr.papers.moma.grounding import Grounding, ground
 from zerodr.papers.moma.losses import attention_distillation
 from zerodr.papers.moma.settings import AugmenterObjective, MemoryKeys, MemorySettings, MemoryStage
 from zerodr.training.additions import Addition, PaperTraining, together
+from zerodr.training.data.batches import WASTE, length_groups
 from zerodr.training.data.examples import Examples
-from zerodr.training.data.grouping import WASTE, length_groups
 from zerodr.training.distributed.processes import Group
 from zerodr.training.kinds import ModelKind
 from zerodr.training.loop.dev import evaluate_tokens

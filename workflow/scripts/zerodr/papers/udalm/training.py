@@ -25,7 +25,7 @@ from zerodr.encoders.pretraining.condenser import HeadedEncoder
 from zerodr.errors import ConfigError
 from zerodr.papers.udalm.settings import KEY, GatedKeys, MaskedWordsSettings, words_of
 from zerodr.training.additions import Addition, PaperTraining, Prepared, together
-from zerodr.training.data.grouping import WASTE
+from zerodr.training.data.batches import WASTE
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.engine import Batches
 from zerodr.training.loop.gradcache import Forward, Representation, Share, Texts

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from zerodr.encoders.network.moving import features_on, on_device
+from zerodr.training.data.batches import length_groups
 from zerodr.training.data.examples import Examples, Ragged
-from zerodr.training.data.grouping import length_groups
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import Forward
 

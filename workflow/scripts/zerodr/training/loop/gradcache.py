@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from zerodr.encoders.network.moving import Features, features_on, on_device, pinned
+from zerodr.training.data.batches import WASTE, length_groups
 from zerodr.training.data.examples import Examples, known_positives
-from zerodr.training.data.grouping import WASTE, length_groups
 from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.distributed.overlap import GradientSums
 from zerodr.training.distributed.processes import Group

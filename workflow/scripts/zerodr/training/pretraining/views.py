@@ -18,7 +18,7 @@ from zerodr.encoders.network.tokenizing import Call
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.pretraining.prediction import check_masking, ordinary_ids, token_words
 from zerodr.errors import ConfigError, ModelError
-from zerodr.training.data.grouping import length_groups
+from zerodr.training.data.batches import length_groups
 from zerodr.training.data.tokens import Memo
 from zerodr.training.pretraining.masking import (
     NO_MARK,

@@ -16,10 +16,9 @@ from torch import Tensor
 from zerodr.encoders.cross_encoder.network import CrossEncoder
 from zerodr.encoders.cross_encoder.pair_model import BARE_CALL, PairTokens
 from zerodr.encoders.network.moving import features_on, on_device
-from zerodr.training.data.batches import Batch
+from zerodr.training.data.batches import WASTE as TRAINING_WASTE
+from zerodr.training.data.batches import Batch, length_groups
 from zerodr.training.data.examples import Examples
-from zerodr.training.data.grouping import WASTE as TRAINING_WASTE
-from zerodr.training.data.grouping import length_groups
 from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.dev import BATCH_TEXTS, WASTE, ranking_metrics

@@ -22,8 +22,8 @@ from zerodr.encoders.cross_encoder.network import Scorer
 from zerodr.encoders.cross_encoder.pair_model import PairTokens
 from zerodr.encoders.inference.encoder import encode_batches
 from zerodr.errors import NonFiniteScore
+from zerodr.training.data.batches import WASTE, length_groups
 from zerodr.training.data.examples import Examples
-from zerodr.training.data.grouping import WASTE, length_groups
 from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.loop.feed import Feed
 from zerodr.training.teaching.pairs import pair_tokens
