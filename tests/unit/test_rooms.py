@@ -214,5 +214,5 @@ def test_a_jobs_parse_loads_settings_plan_and_little_else():
     """What checks and starts a run, its screen and its estimates, is imported in `onstart` or by the main process."""
     others = {name for name in parsed_modules() if name.startswith("zerodr.")}
     others = {name.removeprefix("zerodr.") for name in others if name.split(".")[1] not in ("config", "plan", "papers")}
-    artifacts = {f"artifacts.{name}" for name in ("digest", "guard", "machine", "manifest", "record")}
+    artifacts = {f"artifacts.{name}" for name in ("guard", "machine", "manifest", "record")}
     assert others == {"checkout", "errors", "artifacts", *artifacts, "operations", "operations.loading"}
