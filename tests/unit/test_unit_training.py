@@ -240,7 +240,7 @@ def test_masked_words_of_a_target_join_units(project, chunk):
     assert np.allclose(curve("loss"), np.sum(terms, axis=0), rtol=1e-4)
 
 
-@pytest.mark.parametrize("engine", ["segment", "ghost", "jvp", "loop"])
+@pytest.mark.parametrize("engine", ["segment", "jvp", "loop"])
 def test_groups_weigh_the_loss_and_not_the_units(project, monkeypatch, engine):
     def force(name: str) -> None:
         monkeypatch.setattr(coco_dr_training, "weigh_clusters", partial(weigh, engine=name))

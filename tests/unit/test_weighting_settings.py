@@ -50,7 +50,7 @@ def test_what_a_mode_does_not_use_is_refused(settings, said):
     [
         ({}, PAIRWISE, "segment"),
         ({"mode": "official"}, OWN, "segment"),
-        ({"similarity": "dot"}, PAIRWISE, "ghost"),
+        ({"similarity": "dot"}, PAIRWISE, "segment"),
         ({"similarity": "dot", "exclude_self": True}, PAIRWISE, "segment"),
         ({"similarity": "dot"}, IN_BATCH, "jvp"),
         ({"similarity": "dot", "layers": "all"}, OWN, "jvp"),

@@ -19,13 +19,10 @@ from zerodr.errors import ArtifactError, ConfigError
 if TYPE_CHECKING:
     from zerodr.plan import Plan
 
-COMPLETES = "_ZERODR_COMPLETE"  # the variable by which a shell asks for words
-
 
 app = typer.Typer(
     help="Plan, inspect and compare the workflow's artifacts. Artifacts are paths or digests.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

@@ -1,18 +1,17 @@
-"""Commands of `zerodr` that set up and extend a checkout: scaffolds, completion, schema and reference.
+"""Commands of `zerodr` that set up and extend a checkout: scaffolds, schema and reference.
 
 The command `rehearse` runs every job small, and tells what the run will cost.
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from zerodr.checkout import require_checkout
-from zerodr.operations.cli import CALLED_IN, COMPLETES, Words, app, plan_of
+from zerodr.operations.cli import CALLED_IN, Words, app, plan_of
 
 
 @app.command(rich_help_panel="Plan and run")
@@ -47,14 +46,6 @@ def rehearse(
 SCHEMA, DOCS = Path("config/schema.json"), Path("docs")
 
 
-class Shell(StrEnum):
-    """Shells that completion knows."""
-
-    bash = "bash"
-    zsh = "zsh"
-    fish = "fish"
-
-
 KINDS = ("method", "loss", "objective", "collection", "measure")
 KindName = Annotated[
     str, typer.Argument(help="What to add.", metavar="|".join(KINDS), autocompletion=lambda: list(KINDS))
@@ -77,17 +68,6 @@ def new(
     require_checkout("zerodr new")
     written = write_new(kind, name, CALLED_IN[0] / archive if archive else None, hub, ir_datasets)
     typer.echo("\n".join([*(f"wrote {path}" for path in written.files), f"next: {written.next}"]))
-
-
-@app.command(rich_help_panel="Extend and set up")
-def completion(
-    shell: Annotated[Shell, typer.Argument(help="Shell that reads the script.")] = Shell.bash,
-) -> None:
-    """Print a script that completes commands and options. For bash: source <(zerodr completion bash)"""
-    from typer.completion import get_completion_script
-
-    words = {"prog_name": "zerodr", "complete_var": COMPLETES, "shell": shell.value}
-    typer.echo(get_completion_script(**words))
 
 
 @app.command(rich_help_panel="Extend and set up")

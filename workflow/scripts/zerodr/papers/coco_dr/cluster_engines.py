@@ -1,13 +1,12 @@
-"""Compute the agreement of cluster gradients (COCO-DR eq. 12): three engines with the same results.
+"""Compute the agreement of cluster gradients (COCO-DR eq. 12): two engines with the same results.
 
-`segment` and `ghost` read the backward pass of training itself where they can, or take one of their own through the
-compared layers. `jvp` needs no assumption on the model or on which cluster a text belongs to.
+`segment` reads the backward pass of training itself where it can, or takes one of its own through the compared layers.
+`jvp` needs no assumption on the model or on which cluster a text belongs to.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,14 +74,26 @@ class ClusterEngine:
         """Drop the step's records."""
 
 
-class Recorded(ClusterEngine):
-    """Base of `segment` and `ghost`."""
+class SegmentEngine(ClusterEngine):
+    """Products with each cluster's gradient: all of them in one process, in several those with one sum.
+
+    Attributes:
+        owners: cluster of each of the batch's parts, whose gradients are added up; None: parts are clusters.
+        clusters: their number.
+
+    Args:
+        settings: whether gradients are compared as unit vectors, and whether with themselves.
+    """
 
     by_group = True
 
-    def __init__(self, model: Any, layers: int) -> None:
+    def __init__(self, model: Any, layers: int, settings: GroupSettings) -> None:
         self.watch = Watch(model, layers)
         self.rides = self.watch.carries
+        self.unit, self.exclude_self = settings.similarity == "cosine", settings.exclude_self
+        self.room = cluster_sums.Room()
+        self.owners: Tensor | None = None
+        self.clusters = 0
 
     def watching(self, spare: bool) -> AbstractContextManager[None]:
         """Record the compared layers."""
@@ -123,28 +134,6 @@ class Recorded(ClusterEngine):
         return Layouts(turn.held.texts, owner, turn.held.leaf.device)
 
     def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Agreement:
-        raise NotImplementedError
-
-
-class SegmentEngine(Recorded):
-    """Products with each cluster's gradient: all of them in one process, in several those with one sum.
-
-    Attributes:
-        owners: cluster of each of the batch's parts, whose gradients are added up; None: parts are clusters.
-        clusters: their number.
-
-    Args:
-        settings: whether gradients are compared as unit vectors, and whether with themselves.
-    """
-
-    def __init__(self, model: Any, layers: int, settings: GroupSettings) -> None:
-        super().__init__(model, layers)
-        self.unit, self.exclude_self = settings.similarity == "cosine", settings.exclude_self
-        self.room = cluster_sums.Room()
-        self.owners: Tensor | None = None
-        self.clusters = 0
-
-    def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Agreement:
         layouts = self._layouts(turn, members)
         if self.owners is not None:
             how = (self.owners, factors, self.clusters, turn.group, spare, self.room)
@@ -158,17 +147,8 @@ class SegmentEngine(Recorded):
         split = (presence.sum(0) > 1).tolist()
         norms = cluster_sums.norms(self.watch.records, layouts, split, turn.group, spare, self.room)
         scales = torch.where(norms > 0, 1 / norms, 0.0) if self.unit else 1 / factors
-        rows = scales * cluster_sums.rows(self.watch.records, layouts, coefficients * scales, turn.group, False)
+        rows = scales * cluster_sums.rows(self.watch.records, layouts, coefficients * scales, turn.group)
         return Agreement(None, rows - coefficients * (scales * norms).square() if self.exclude_self else rows)
-
-
-class GhostEngine(Recorded):
-    """Products with one sum; no cluster's gradient of a whole layer is ever held."""
-
-    def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Agreement:
-        layouts = self._layouts(turn, members)
-        products = cluster_sums.rows(self.watch.records, layouts, coefficients / factors, turn.group, spare)
-        return Agreement(None, products / factors)
 
 
 class Weights(ClusterEngine):
@@ -256,13 +236,10 @@ class DirectionalEngine(Weights):
 
 def make_engine(name: EngineName, model: Any, settings: GroupSettings) -> ClusterEngine:
     """Make the engine of a name for a model."""
-    layers = None if settings.layers == "all" else settings.layers
-    makers: dict[str, Callable[[Any, Any], ClusterEngine]] = {
-        "segment": partial(SegmentEngine, settings=settings),
-        "ghost": GhostEngine,
-        "jvp": DirectionalEngine,
-    }
-    return makers[name](model, layers)
+    if name == "segment":
+        assert settings.layers != "all", "of choose_engine"
+        return SegmentEngine(model, settings.layers, settings)
+    return DirectionalEngine(model, None if settings.layers == "all" else settings.layers)
 
 
 def vector_gradients(turn: Turn, loss: Tensor) -> list[Tensor]:

@@ -97,8 +97,7 @@ class Watch:
                     if not isinstance(module, nn.Linear | nn.LayerNorm):
                         raise ModelError(
                             f"{model.contract.source}, {name}",
-                            f"is a {type(module).__name__}, engines "
-                            "segment and ghost read linear layers and layer norms",
+                            f"is a {type(module).__name__}, engine segment reads linear layers and layer norms",
                             "set similarity: dot and layers: all of groups, without exclude_self",
                         )
                     self.records.append(Record(module, tower))

@@ -127,6 +127,17 @@ def add_plain(records: list[Record], layouts: Layouts) -> None:
         add_to(view.weight, torch.as_tensor(total))
 
 
+def whole_gradients(
+    records: list[Record], layouts: Layouts, spare: bool, room: Room
+) -> Iterator[tuple[WeightRecord, Tensor]]:
+    """Give the clusters' gradients of each weight, (m, numel), which last until the next; `spare`: add their sum."""
+    for view in weight_records(records, layouts):
+        whole = view.whole(room)
+        if spare:
+            add_to(view.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
+        yield view, whole
+
+
 def gram(records: list[Record], layouts: Layouts, count: int, spare: bool, room: Room) -> Tensor:
     """Compute inner products of the clusters' gradients as they came (scaled) in one process, (n, n) float64.
 
@@ -136,11 +147,8 @@ def gram(records: list[Record], layouts: Layouts, count: int, spare: bool, room:
         room: for the clusters' gradients of one weight.
     """
     products = torch.zeros(count, count, dtype=torch.float64)
-    for view in weight_records(records, layouts):
-        clusters, whole = view.layout.clusters, view.whole(room)
-        if spare:
-            add_to(view.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
-        here = clusters.cpu()
+    for view, whole in whole_gradients(records, layouts, spare, room):
+        here = view.layout.clusters.cpu()
         products[here[:, None], here[None, :]] += (whole @ whole.T).double().cpu()
     return products
 
@@ -166,10 +174,8 @@ def summed_gram(
         room: for the parts' gradients of one weight.
     """
     products = torch.zeros(clusters, clusters, dtype=torch.float64)
-    for view in weight_records(records, layouts):
-        here, whole = view.layout.clusters, view.whole(room)
-        if spare:
-            add_to(view.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
+    for view, whole in whole_gradients(records, layouts, spare, room):
+        here = view.layout.clusters
         unscaled = whole / factors.to(whole)[here, None]
         sums = whole.new_zeros(clusters, whole.shape[1]).index_add_(0, owners.to(here)[here], unscaled)
         group.add_gradients([sums])
@@ -191,10 +197,8 @@ def norms(
     squares = torch.zeros(len(split), dtype=torch.float64, device=layouts.device)
     shared = [number for number, several in enumerate(split) if several]
     alone = torch.tensor([not several for several in split], device=layouts.device)
-    for view in weight_records(records, layouts):
-        here, whole = view.layout.clusters, view.whole(room)
-        if spare:
-            add_to(view.weight, torch.ones(1, len(whole), device=whole.device) @ whole)
+    for view, whole in whole_gradients(records, layouts, spare, room):
+        here = view.layout.clusters
         squares[here] += whole.square().sum(1).double() * alone[here]
         if shared:
             local = [number for number in shared if number in view.layout.numbers]
@@ -209,26 +213,20 @@ def norms(
     return squares.sqrt().cpu()
 
 
-def rows(records: list[Record], layouts: Layouts, coefficients: Tensor, group: Group, spare: bool) -> Tensor:
+def rows(records: list[Record], layouts: Layouts, coefficients: Tensor, group: Group) -> Tensor:
     """Compute the product of each cluster's gradient, as it came, with sum_j coefficients_j gradient_j; (n,) float64.
 
     Args:
         coefficients: (n,) factors of the clusters' gradients as they came.
         group: the processes; gradients are those of the whole batch.
-        spare: also add the weights' gradients.
     """
     products = torch.zeros(len(coefficients), dtype=torch.float64, device=layouts.device)
     for view in weight_records(records, layouts):
         clusters = view.layout.clusters
-        factors = coefficients.to(clusters.device, torch.float32)[clusters]
-        factors = torch.stack([torch.ones_like(factors), factors])  # the gradient itself, and the sum
-        sums = view.deltas.new_zeros((2, view.weight.numel()), dtype=torch.float32)
+        factors = coefficients.to(clusters.device, torch.float32)[None, clusters]
+        together = view.deltas.new_zeros((1, view.weight.numel()), dtype=torch.float32)
         for run, block in view.blocks():
-            sums.addmm_(factors[:, run], block)
-        gradient, together = sums
-        if spare:
-            add_to(view.weight, gradient)
-        together = together.contiguous()
+            together.addmm_(factors[:, run], block)
         group.add_gradients([together])
         products[clusters] += view.along(together.view_as(view.weight)).double()
     group.add_gradients([products])

@@ -12,7 +12,7 @@ from zerodr.config.stages import PaperSettings
 from zerodr.config.training import ObjectiveSettings, TrainingSettings
 
 Mode = Literal["idro", "official", "balanced", "alpha", "erm", "group_dro"]
-EngineName = Literal["segment", "ghost", "jvp"]
+EngineName = Literal["segment", "jvp"]
 PER_QUERY = ("pairwise_nll", "info_nce")
 OFFICIAL_FLOOR = 0.01  # least weight of a group in mode official
 
@@ -141,9 +141,7 @@ def choose_engine(groups: GroupSettings, objective: ObjectiveSettings) -> tuple[
         )
     if reason:
         return "jvp", f"there are {reason}" if mixed else f"of {reason}"
-    if whole:
-        return "segment", f"{wanted} needs each group's own gradient"
-    return "ghost", "inner products need only one vector beside the gradient"
+    return "segment", f"{wanted if whole else 'similarity: dot'} of single layers"
 
 
 def check_groups(groups: GroupSettings, objective: ObjectiveSettings, training: TrainingSettings) -> None:
