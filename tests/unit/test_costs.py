@@ -98,7 +98,7 @@ def test_training_and_encoding_are_reckoned_from_tokens_and_parameters(plan, mon
     """MiniLM's shape: 12 x 6 x 384^2 parameters, 2 operations a parameter and token, 180 tokens a document."""
     monkeypatch.setattr(work, "network_of", lambda *_: Network(384, 6, 12, 30522))
     monkeypatch.setattr("os.cpu_count", lambda: 2)
-    monkeypatch.setattr(work, "processor_flags", lambda: frozenset({"avx2", "avx512f", "avx512_bf16"}))
+    monkeypatch.setattr(work, "vendor_and_flags", lambda: ("", frozenset({"avx2", "avx512f", "avx512_bf16"})))
     speeds = read_speeds(Path("."))
     job = Job("embed_corpus", WHERE | {"shard": "00000-of-00300"})
     documents, forward = -(-3_000_000 // plan.shard_count("other")), 2 * 12 * 6 * 384**2
@@ -229,11 +229,7 @@ def test_farms_that_are_too_small_for_a_job_are_left_out(tmp_path, monkeypatch):
     assert told.spans == {} and costs.render(jobs, told).count("GPUs are too few: a job needs 128") == 2
 
 
-def test_slow_processors_are_expected_to_be_slow(tmp_path):
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text("processor: 0\nflags\t\t: fpu avx avx2 fma\n\nprocessor: 1\nflags\t\t: fpu avx2\n")
-    assert work.processor_flags(cpuinfo) == {"fpu", "avx", "avx2", "fma"}
-    assert not work.processor_flags(tmp_path / "none")
+def test_slow_processors_are_expected_to_be_slow():
     speeds = read_speeds(Path(__file__).parents[2])
     kinds = [
         speeds.core(flags) for flags in ({"avx512f", "avx512_bf16", "avx2"}, {"avx512f", "avx2"}, {"avx2"}, {"sse"})

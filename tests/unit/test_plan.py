@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import shutil
@@ -46,19 +45,6 @@ def test_only_stages_that_make_random_choices_see_the_seed(root):
     part = {"shard": "00000-of-00001"}
     assert seed("evaluate_run") == 7 and seed("search_shard", model="all-minilm-l6-v2+hnsw", **part) == 7
     assert seed("search_shard", **part) == seed("embed_corpus", **part) == seed("normalize_collection") == 0
-
-
-def test_a_protocol_may_take_a_rows_lengths(root):
-    made = plan(root)
-    protocols = {
-        name: protocol.model_copy(update={"collection_lengths": "registry"})
-        for name, protocol in made.bench.protocols.items()
-    }
-    bench = dataclasses.replace(made.bench, protocols=protocols)
-    settings = json.loads(Plan(bench).settings("embed_queries")(of("arguana", split="test")))["settings"]
-    row = made.collection("arguana")
-    assert (settings["query_tokens"], settings["document_tokens"]) == (row.query_tokens, row.document_tokens)
-    assert row.query_tokens == 128
 
 
 @pytest.mark.parametrize("size", [1, 999, 5183, 10_000])

@@ -247,14 +247,6 @@ def test_files_of_another_shape_are_refused_in_a_sentence(project, name, text, t
     assert telling in str(caught.value)
 
 
-def test_a_protocol_without_titles_refuses_lexical_methods(project):
-    path = project / "config/protocols.yaml"
-    path.write_text(path.read_text() + "untitled: {description: x, title_join: none}\n")
-    load_bench(project, {"protocol": "untitled", "methods": ["all-minilm-l6-v2"]})
-    with pytest.raises(ConfigError, match="leaves titles out, which bm25-multifield can't"):
-        load_bench(project, {"protocol": "untitled", "methods": ["hybrid"]})
-
-
 @pytest.mark.parametrize("gpus, nodes", [(8, 3), (2, 4), (1, 2)])
 def test_gpus_that_nodes_cannot_share_are_refused(root, gpus, nodes):
     with pytest.raises(ConfigError, match=f"{gpus} GPUs can't be shared equally by {nodes} nodes: .*--config gpus="):

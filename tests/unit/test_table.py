@@ -235,7 +235,7 @@ def test_licences_are_told_once_each(summaries):
 
 def test_lengths_and_overrides_of_the_protocol_are_told(summaries):
     overrides = {"alpha": {"document_tokens": 128}, "absent": {"query_tokens": 9}}
-    changed = {"query_tokens": 64, "exclude_self": "never", "title_join": "none", "overrides": overrides}
+    changed = {"query_tokens": 64, "exclude_self": "never", "overrides": overrides}
     protocol = params()["protocol"] | changed
     text = "\n".join(
         footnotes(
@@ -243,7 +243,7 @@ def test_lengths_and_overrides_of_the_protocol_are_told(summaries):
         )
     )
     assert "lengths: query 64 tokens, document as the model says; alpha: query 64 tokens, document 128 tokens;" in text
-    assert "title join: no title, text alone; own documents are kept" in text
+    assert "title join: as the registry says; own documents are kept" in text
 
 
 def test_equal_remarks_share_a_letter():

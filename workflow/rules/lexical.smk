@@ -25,6 +25,5 @@ rule search_bm25:
         run=paths.run.pattern,
     wildcard_constraints:
         model=PATTERNS.methods("lexical"),
-        protocol=PATTERNS.protocols(titles=True),
     script:
         "../scripts/run_stage.py"

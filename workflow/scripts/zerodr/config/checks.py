@@ -198,7 +198,6 @@ def _check_chosen(bench: Bench) -> None:
     if bench.selection in bench.methods:
         problem = "the table of these collections would have the path of a method's row"
         raise ConfigError(f"collections={bench.selection!r}", problem, "rename the collection's folder")
-    _check_titles(bench, [*chosen, *fused])
     _check_columns(bench, set(collections))
 
 
@@ -209,16 +208,6 @@ def _check_gpus(gpus: int, nodes: int) -> None:
             f"gpus={gpus} nodes={nodes}",
             f"{gpus} GPUs can't be shared equally by {nodes} nodes",
             f"for example: --config gpus={few} nodes={nodes}",
-        )
-
-
-def _check_titles(bench: Bench, methods: list[str]) -> None:
-    lexical = [name for name in methods if bench.methods[name].kind == "lexical"]
-    if lexical and bench.protocols[bench.config.protocol].title_join == "none":
-        raise ConfigError(
-            f"protocol {bench.config.protocol!r}",
-            f"leaves titles out, which {lexical[0]} can't: its index holds them",
-            "take another protocol or leave lexical methods out",
         )
 
 

@@ -162,10 +162,6 @@ class Collection(Content, Origin, Shown):
     """Target whose models rank this collection. Empty: its column."""
     title_join: str = " "
     """Text between title and text."""
-    query_tokens: int | None = None
-    """Length that this collection's queries need (ArguAna); a protocol may ignore it."""
-    document_tokens: int | None = None
-    """Length that this collection's documents need; a protocol may ignore it."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Collection:

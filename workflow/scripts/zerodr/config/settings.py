@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -25,16 +25,13 @@ class Lengths(Settings):
 class Protocol(Lengths):
     """How texts are encoded and scored. Part of every path that depends on it."""
 
+    retired: ClassVar = {"title_join": "registry", "collection_lengths": "never"}
     description: str
     """Where the protocol comes from."""
     depth: int = Field(1000, ge=1)
     """Documents in a ranking."""
-    title_join: Literal["registry", "none"] = "registry"
-    """`registry`: title, the collection's title_join, text. `none`: text alone."""
     exclude_self: Literal["registry", "never"] = "registry"
     """`registry`: as the collection's block says, once, at search time, with depth + 1 retrieval."""
-    collection_lengths: Literal["registry", "never"] = "never"
-    """`registry`: a collection's query_tokens and document_tokens, where set, replace the protocol's."""
     overrides: dict[str, Lengths] = Field(default_factory=dict)
     """Lengths for single collections."""
 

@@ -97,7 +97,7 @@ def _hold_out_params(plan: Plan, wc: Any) -> Params:
         expected = "expected a language model with round_trip: null"
         raise ConfigError("question_writer", f"writes no known items, {expected}", "see config/config.yaml")
     written = {"questions": plan.config.held_out_questions, "writer": writer.model_dump(mode="json", exclude_none=True)}
-    return chosen | written | {"title_join": plan.title_join(source, plan.config.protocol)}
+    return chosen | written | {"title_join": plan.collection(source).title_join}
 
 
 # ---- comparison ------------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def _export_params(plan: Plan, wc: Any) -> Params:
         "collection": wc.collection,
         "folder": row.archive if row.kind == "own" else "",
         "language": row.language,
-        "title_join": plan.title_join(row.name, plan.config.protocol),
+        "title_join": plan.collection(row.name).title_join,
         "encoders": encoders(plan),
         "vectors": [different.index(one) for one in whole],
         "indexes": {name: list(dict.fromkeys(lexical.values())).index(index) for name, index in lexical.items()},

@@ -65,12 +65,12 @@ def _embedding_inputs(plan: Plan, wc: Any) -> Files:
 def embedding(plan: Plan, model: str, collection: str, protocol: str) -> Params:
     """Params of every rule that embeds texts of a collection with a model, under a protocol."""
     row, rules = plan.collection(collection), plan.protocol(protocol)
-    lengths = rules.overrides.get(row.name) or (row if rules.collection_lengths == "registry" else rules)
+    lengths = rules.overrides.get(row.name, rules)
     return {
         "collection": row.name,
         "query_tokens": lengths.query_tokens or rules.query_tokens,
         "document_tokens": lengths.document_tokens or rules.document_tokens,
-        "title_join": plan.title_join(row.name, protocol),
+        "title_join": plan.collection(row.name).title_join,
     } | plan.method(model).settings.model_dump(mode="json", include={"precision", "batch_tokens"})
 
 

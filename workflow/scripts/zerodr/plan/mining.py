@@ -254,7 +254,7 @@ def _generate_params(plan: Plan, wc: Any) -> Params:
     link = plan.link(wc)
     (name, split), generate = plan.chains.taught(link), _generation(plan, link)
     settings = generate.model_dump(mode="json", exclude={"positives"}, exclude_none=True) | {"split": split}
-    joined = {"title_join": plan.title_join(name, plan.chains.trained(link.method).protocol)}
+    joined = {"title_join": plan.collection(name).title_join}
     return settings | (joined if generate.writer else {})
 
 
@@ -276,8 +276,7 @@ def _score_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("score_pairs")
 def _score_params(plan: Plan, wc: Any) -> Params:
-    protocol = plan.chains.trained(wc.model).protocol
-    joined = {"title_join": plan.title_join(plan.chains.taught(link_of(wc))[0], protocol)}
+    joined = {"title_join": plan.collection(plan.chains.taught(link_of(wc))[0]).title_join}
     return plan.chains.scoring(_teacher(plan, wc)) | joined
 
 

@@ -134,10 +134,9 @@ class Patterns:
         return f"{self.splits()}(?:{SUFFIX})?"
 
     @remembered
-    def protocols(self, titles: bool = False) -> str:
-        """Protocols; with `titles` only those that keep titles."""
-        rows = self.bench.protocols.items()
-        return alternatives(name for name, protocol in rows if not titles or protocol.title_join != "none")
+    def protocols(self) -> str:
+        """Protocols."""
+        return alternatives(self.bench.protocols)
 
     @remembered
     def papers(self) -> str:

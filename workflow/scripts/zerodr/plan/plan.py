@@ -182,11 +182,6 @@ class Plan:
         """The protocol called `name`."""
         return self.bench.protocols[name]
 
-    def title_join(self, collection: str, protocol: str) -> str | None:
-        """Text that joins a document's title and text under a protocol; None: text alone."""
-        joins = self.protocol(protocol).title_join == "registry"
-        return self.collection(collection).title_join if joins else None
-
     def link(self, wildcards: Any, stage: str = "") -> Link:
         """The model that a rule's wildcards name; there must be such a model."""
         return self.chains.check(link_of(wildcards, stage))

@@ -68,7 +68,7 @@ def finetune_params(plan: Plan, wc: Any) -> Params:
         "schedule": plan.chains.schedule(link),
         "save_optimizer": plan.chains.keeps_moments(link),
         "source_split": split,
-        "title_join": plan.title_join(source, settings.protocol),
+        "title_join": plan.collection(source).title_join,
         "gpus": plan.machines.training_gpus,
         **plan.added(ADDED_PARAMS, "finetune", link),
     }
@@ -136,11 +136,11 @@ def _pretrain_inputs(plan: Plan, wc: Any) -> Files:
 @params("pretrain")
 def _pretrain_params(plan: Plan, wc: Any) -> Params:
     link = link_of(wc)
-    stage, protocol = plan.chains.pretraining(link), plan.chains.trained(wc.model).protocol
+    stage = plan.chains.pretraining(link)
     return {
         "settings": stage.model_dump(mode="json"),
         "schedule": plan.chains.schedule(link),
-        "title_join": plan.title_join(plan.chains.source_of(wc.model), protocol),
+        "title_join": plan.collection(plan.chains.source_of(wc.model)).title_join,
         "left_out": plan.chains.left_out(link),
         "gpus": plan.machines.training_gpus,
     }

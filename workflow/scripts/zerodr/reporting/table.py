@@ -148,16 +148,16 @@ def protocol_card(settings: TableSettings) -> list[str]:
         exclusion = "own documents are kept"
     else:
         exclusion = f"own documents left out at search time in {', '.join(excluded) or 'no collection of this table'}"
-    join = "as the registry says" if protocol.title_join == "registry" else "no title, text alone"
     shown = {row.name for row in settings.collections}
     lengths = [_length("lengths", protocol.query_tokens, protocol.document_tokens)]
     for name, special in protocol.overrides.items():
         if name in shown:
             both = (special.query_tokens or protocol.query_tokens, special.document_tokens or protocol.document_tokens)
             lengths.append(_length(name, *both))
+    ranked = f"{exclusion}; depth {protocol.depth}; ties: {_ties(settings)}"
     return [
         f"protocol {protocol.name}: {protocol.description}",
-        f"{'; '.join(lengths)}; title join: {join}; {exclusion}; depth {protocol.depth}; ties: {_ties(settings)}",
+        f"{'; '.join(lengths)}; title join: as the registry says; {ranked}",
     ]
 
 

@@ -5,9 +5,9 @@ import math
 import os
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
+from zerodr.artifacts.processor import vendor_and_flags
 from zerodr.config.speeds import Speeds
 from zerodr.config.stages import FinetuneStage, PretrainStage
 from zerodr.config.starts import PACKAGE
@@ -151,17 +151,11 @@ def _tokens(speeds: Speeds, side: str, limit: int | None) -> int:
 
 
 @cache
-def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str]:
-    """Return the flags of this machine's processor, such as `avx2`; none where the system does not list them."""
-    lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.exists() else []
-    return frozenset(next((line for line in lines if line.startswith("flags")), "").partition(":")[2].split())
-
-
 def _seconds(job: Job, plan: Plan, speeds: Speeds, tokens: float, work: Any, precision: str) -> float:
     """Seconds in which the GPUs of a job, or the cores that it may use here, read tokens."""
     network = network_of(plan, job.wildcards["model"], job.wildcards["scope"])
     gpus, cores = plan.machines.gpus(job.rule), min(need(job.rule).threads, os.cpu_count() or 1)
-    device = speeds.gpu if gpus else speeds.core(processor_flags())
+    device = speeds.gpu if gpus else speeds.core(vendor_and_flags()[1])
     rate = (gpus or cores) * device.rate(work, precision)
     operations = FORWARD + (BACKWARD if work == "train" else 0)
     return operations * tokens * LAYER_WEIGHTS * network.layers * network.width**2 / rate

@@ -107,7 +107,7 @@ def _unit_files(plan: Plan, link: Link) -> Files:
 # ---- units and labels ------------------------------------------------------------------------------------------
 def _pairs(plan: Plan, method: str) -> Params:
     settings, source = plan.chains.trained(method), plan.chains.source_of(method)
-    return {"split": settings.source_split, "title_join": plan.title_join(source, settings.protocol)}
+    return {"split": settings.source_split, "title_join": plan.collection(source).title_join}
 
 
 @inputs("segment_units")

@@ -133,7 +133,7 @@ def _cluster_loss_params(plan: Plan, wc: Any) -> Params:
     source, split = _measured(plan, link)
     return {
         "split": split,
-        "title_join": plan.title_join(source, plan.chains.trained(wc.model).protocol),
+        "title_join": plan.collection(source).title_join,
         "inverse_temperature": plan.chains.stage(link).objective.inverse_temperature,
     }
 
@@ -157,7 +157,7 @@ def _training_loss_params(plan: Plan, wc: Any) -> Params:
     source, split = plan.chains.taught(of)
     return {
         "split": split,
-        "title_join": plan.title_join(source, plan.chains.trained(of.method).protocol),
+        "title_join": plan.collection(source).title_join,
         "inverse_temperature": plan.chains.stage(of).objective.inverse_temperature,
     }
 

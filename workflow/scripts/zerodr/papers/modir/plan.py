@@ -61,7 +61,7 @@ def _adaptation(plan: Plan, link: Link) -> Params:
 def _texts(plan: Plan, scope: str, protocol: str, queries: str) -> Params:
     """How the texts of a target's collections are read."""
     return {
-        name: {"split": _split(plan, name, queries), "title_join": plan.title_join(name, protocol)}
+        name: {"split": _split(plan, name, queries), "title_join": plan.collection(name).title_join}
         for name in plan.chains.members(scope)
     }
 
@@ -121,7 +121,7 @@ def _domain_params(plan: Plan, wc: Any) -> Params:
     settings, source = plan.chains.trained(method), plan.chains.source_of(method)
     split = plan.collection(source).evaluation_split or settings.source_split
     return {
-        "source": {"split": split, "title_join": plan.title_join(source, settings.protocol)},
+        "source": {"split": split, "title_join": plan.collection(source).title_join},
         "targets": _texts(plan, wc.target, settings.protocol, "test"),
     }
 

@@ -137,8 +137,7 @@ def augmentation(plan: Plan, link: Link, use: str, collection: str, split: str) 
 
 def title_joins(plan: Plan, link: Link, memories: Sequence[str]) -> dict[str, str | None]:
     """Text that joins title and text, by memory."""
-    protocol = plan.chains.trained(link.method).protocol
-    return {name: plan.title_join(name, protocol) for name in memories}
+    return {name: plan.collection(name).title_join for name in memories}
 
 
 def augmentation_files(plan: Plan, link: Link, use: str, collection: str, split: str) -> Files:
@@ -235,7 +234,7 @@ def _search_params(plan: Plan, wc: Any) -> Params:
         "split": wc.split,
         "memory": wc.memory,
         "depth": int(wc.depth),
-        "title_join": plan.title_join(wc.memory, plan.chains.trained(wc.model).protocol),
+        "title_join": plan.collection(wc.memory).title_join,
         "exclude_self": wc.kind == HITS,
         **shard_numbers(wc.shard),
     }
@@ -282,5 +281,4 @@ def _export_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("export_memory")
 def _export_params(plan: Plan, wc: Any) -> Params:
-    protocol = plan.chains.trained(wc.model.partition("@")[0]).protocol
-    return {"memory": wc.memory, "title_join": plan.title_join(wc.memory, protocol)}
+    return {"memory": wc.memory, "title_join": plan.collection(wc.memory).title_join}
