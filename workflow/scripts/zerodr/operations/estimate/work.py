@@ -4,7 +4,6 @@ import json
 import math
 import os
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from zerodr.artifacts.processor import vendor_and_flags
@@ -150,7 +149,6 @@ def _tokens(speeds: Speeds, side: str, limit: int | None) -> int:
     return min(usual, limit) if limit else usual
 
 
-@cache
 def _seconds(job: Job, plan: Plan, speeds: Speeds, tokens: float, work: Any, precision: str) -> float:
     """Seconds in which the GPUs of a job, or the cores that it may use here, read tokens."""
     network = network_of(plan, job.wildcards["model"], job.wildcards["scope"])

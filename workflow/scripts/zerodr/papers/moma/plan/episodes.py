@@ -77,7 +77,7 @@ def _main_inputs(plan: Plan, wc: Any) -> Files:
 def _main_params(plan: Plan, wc: Any) -> Params:
     link = link_of(wc)
     memories = augmentation(plan, link, *learning_queries(plan, link)).memories
-    return finetune_params(plan, wc) | {"joins": title_joins(plan, link, memories)}
+    return finetune_params(plan, wc) | {"joins": title_joins(plan, memories)}
 
 
 @inputs("measure_attention")
@@ -98,7 +98,7 @@ def _attention_params(plan: Plan, wc: Any) -> Params:
     added, memory = augmentation(plan, link, wc.use, wc.collection, wc.split), episode(plan, link).memory
     return {
         "split": wc.split,
-        "joins": title_joins(plan, link, added.memories),
+        "joins": title_joins(plan, added.memories),
         "documents": added.documents,
         "document_tokens": added.document_tokens,
         "aggregation": memory.aggregation,
@@ -126,7 +126,7 @@ def _learned_params(plan: Plan, wc: Any) -> Params:
     return chosen | {
         "source": queries[1],
         "split": queries[2],
-        "joins": title_joins(plan, link, list(memories)),
+        "joins": title_joins(plan, list(memories)),
         "distils": augmenter.distils,
         "stage_index": list(plan.chains.trained(link.method).chain).index(link.stage),
     }
@@ -206,7 +206,7 @@ def _shares_inputs(plan: Plan, wc: Any) -> Files:
 @params("measure_shares")
 def _shares_params(plan: Plan, wc: Any) -> Params:
     memories = augmentation(plan, link_of(wc), wc.use, wc.collection, wc.split).memories
-    joins = title_joins(plan, link_of(wc), memories)
+    joins = title_joins(plan, memories)
     return {"collection": wc.collection, "split": wc.split, "evaluated": wc.use == SEARCH, "joins": joins}
 
 
@@ -240,7 +240,7 @@ def _latency_params(plan: Plan, wc: Any) -> Params:
     named = SimpleNamespace(collection=wc.collection, protocol=protocol)
     return embedding(plan, wc.model, wc.collection, protocol) | {
         "split": wc.split,
-        "joins": title_joins(plan, link, added.memories),
+        "joins": title_joins(plan, added.memories),
         "documents": added.documents,
         "document_limit": added.document_tokens,
         "shards": {name: len(plan.shard_names("corpus", name)) for name in added.memories},

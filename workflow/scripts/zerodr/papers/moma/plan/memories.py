@@ -135,7 +135,7 @@ def augmentation(plan: Plan, link: Link, use: str, collection: str, split: str) 
     return QueryAugmentation(memories, documents, tokens, depth, training)
 
 
-def title_joins(plan: Plan, link: Link, memories: Sequence[str]) -> dict[str, str | None]:
+def title_joins(plan: Plan, memories: Sequence[str]) -> dict[str, str | None]:
     """Text that joins title and text, by memory."""
     return {name: plan.collection(name).title_join for name in memories}
 
@@ -170,7 +170,7 @@ def _fused_params(plan: Plan, wc: Any) -> Params:
     added = augmentation(plan, link, SEARCH, wc.collection, wc.split)
     return embedding(plan, wc.model, wc.collection, wc.protocol) | {
         "split": wc.split,
-        "joins": title_joins(plan, link, added.memories),
+        "joins": title_joins(plan, added.memories),
         "documents": added.documents,
         "document_limit": added.document_tokens,
         "exclude_positives": added.training and episode(plan, link).memory.exclude_positives,
