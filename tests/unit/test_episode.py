@@ -55,8 +55,6 @@ def test_labels_of_the_augmenter():
     ranking = ["w1", "m7", "w2", "x8", "m3", "x5", "w4", "m9", "x10", "x11"]
     pool = [ranking[rank - 1] for rank in negative_ranks(ranking, positives)]
     assert pool == ["w2", "x8", "m3", "x5", "x10", "x11"]
-    strict = [ranking[rank - 1] for rank in negative_ranks(ranking, positives, retrieved)]
-    assert strict == ["x8", "x10", "x11"]
 
 
 # ---- the main model --------------------------------------------------------------------------------------------------
@@ -82,8 +80,7 @@ def test_other_documents_make_another_model(here):
     alike = {"dropout": 0.0, "dev_queries": 0}
     one = train_main("with-positives", training=alike)
     other = train_main("without-positives", training=alike, memory={"exclude_positives": True})
-    stopped = train_main("stopped", training=alike, memory={"stop_gradient": True})
-    assert len({weights(one), weights(other), weights(stopped)}) == 3
+    assert weights(one) != weights(other)
 
 
 def test_a_query_without_ranking_is_refused(here):
@@ -112,9 +109,8 @@ def test_attention_of_the_mined_queries(here):
     assert all(len(row["documents"]) == K for row in without)
 
 
-@pytest.mark.parametrize("aggregation", ["prob_mean", "logit_mean", "prob_valuenorm_sum"])
-def test_shares_are_of_attention_however_it_is_counted(here, aggregation):
-    rows = pq.read_table(measure(f"{aggregation}.parquet", aggregation=aggregation)).to_pylist()
+def test_shares_are_of_attention_however_it_is_counted(here):
+    rows = pq.read_table(measure("weighted.parquet", aggregation="prob_valuenorm_sum")).to_pylist()
     for row, own in zip(rows, pq.read_table("attention.parquet").to_pylist(), strict=True):
         assert row["fid_attention"] == own["fid_attention"] and row["query_attention"] == own["query_attention"]
         assert row["attention"] != own["attention"]

@@ -137,8 +137,7 @@ def _of(
     row: dict[str, Any], labelled: list[str], ranking: list[str], word: np.uint64, settings: MineMemoriesSettings
 ) -> Learned:
     positives = positives_of(labelled, row["documents"], row["attention"], settings.selected)
-    out = row["documents"] if settings.exclude_unselected else []
-    ranks = negative_ranks(ranking, positives, out)
+    ranks = negative_ranks(ranking, positives)
     nobody, every = np.zeros(len(ranks), np.int64), np.ones(len(ranks), bool)
     ranks = ranks[choose(nobody, ranks, every, np.array([word], np.uint64), settings.count, "uniform")]
     negatives, retrieved = [ranking[rank - 1] for rank in ranks], row["documents"]
@@ -247,11 +246,7 @@ def positives_of(
     return list(dict.fromkeys([*labelled, *most_attended(documents, attention, selected)]))
 
 
-def negative_ranks(ranking: Sequence[str], positives: Sequence[str], unselected: Sequence[str] = ()) -> np.ndarray:
-    """Ranks (from 1) of a ranking's documents that may be negatives, int64.
-
-    Args:
-        unselected: further documents that are no negatives.
-    """
-    out = {*positives, *unselected}
+def negative_ranks(ranking: Sequence[str], positives: Sequence[str]) -> np.ndarray:
+    """Ranks (from 1) of a ranking's documents that may be negatives, int64."""
+    out = set(positives)
     return np.array([rank for rank, document in enumerate(ranking, 1) if document not in out], np.int64)

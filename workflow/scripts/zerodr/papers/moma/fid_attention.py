@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zerodr.errors import ModelError
 
-Aggregation = Literal["prob_sum", "prob_mean", "logit_mean", "prob_valuenorm_sum"]
+Aggregation = Literal["prob_sum", "prob_valuenorm_sum"]
 VALUE_SCALE = 256.0  # Atlas divides its value norms by it
 NEAR, ROUNDED = 1e-3, 2e-2  # how far from 1 probabilities may sum, in fp32 and in bf16
 
@@ -20,12 +20,10 @@ class CrossAttention(NamedTuple):
 
     Attributes:
         probabilities: (L, B, H, T) after the softmax over all T tokens; 0 on padding.
-        logits: (L, B, H, T) before it, unmasked; None where nobody asked.
         value_norms: (L, B, H, T) Euclidean length of each token's value vector; None where nobody asked.
     """
 
     probabilities: Tensor
-    logits: Tensor | None = None
     value_norms: Tensor | None = None
 
 
@@ -39,38 +37,26 @@ def fid_attention(
     """Score of the query and of each of its `count` documents, (B, 1 + count) float32.
 
     Args:
-        aggregation: `prob_sum` probabilities summed (MoMA eq. 9); `prob_mean` the same by token, layer and head;
-            `logit_mean` logits by token, layer and head (the code of FiD); `prob_valuenorm_sum` probabilities times
-            lengths of value vectors, mean over heads, over 256 L (Atlas, with one decoded token).
+        aggregation: `prob_sum` probabilities summed (MoMA eq. 9); `prob_valuenorm_sum` probabilities times lengths of
+            value vectors, mean over heads, over 256 L (Atlas, with one decoded token).
 
     Raises:
-        ModelError: the aggregation needs logits or value norms that were not taken.
+        ModelError: the aggregation needs value norms that were not taken.
     """
     probabilities = attention.probabilities.float()
-    layers, _, heads, _ = probabilities.shape
-    tokens = _by_segment(mask.float(), segments, mask, count)
     if aggregation == "prob_sum":
         return _by_segment(probabilities.sum((0, 2)), segments, mask, count)
-    if aggregation == "prob_valuenorm_sum":
-        weighted = probabilities * _there(attention.value_norms, aggregation)
-        sums = _by_segment(weighted.mean(2).sum(0), segments, mask, count)
-        return sums / (VALUE_SCALE * layers)
-    values = probabilities if aggregation == "prob_mean" else _there(attention.logits, aggregation)
-    summed = _by_segment(values.sum((0, 2)), segments, mask, count)
-    return summed / (tokens.clamp(min=1.0) * layers * heads)
+    if attention.value_norms is None:
+        problem = f"aggregation {aggregation} needs more than probabilities, found none"
+        raise ModelError("attention", problem, "ask for value norms when attention is taken")
+    weighted = probabilities * attention.value_norms.float()
+    return _by_segment(weighted.mean(2).sum(0), segments, mask, count) / (VALUE_SCALE * len(probabilities))
 
 
 def _by_segment(values: Tensor, segments: Tensor, mask: Tensor, count: int) -> Tensor:
     """Sums of (B, T) values over the real tokens of each segment, (B, 1 + count)."""
     sums = values.new_zeros(len(values), 1 + count)
     return sums.scatter_add_(1, segments, values.masked_fill(mask == 0, 0.0))
-
-
-def _there(values: Tensor | None, aggregation: str) -> Tensor:
-    if values is None:
-        problem = f"aggregation {aggregation} needs more than probabilities, found none"
-        raise ModelError("attention", problem, "ask for logits and value norms when attention is taken")
-    return values.float()
 
 
 def check_mass(attention: CrossAttention, mask: Tensor, where: object, near: float = NEAR) -> None:

@@ -62,11 +62,9 @@ class FusionEncoder(BiEncoder):
 
     Attributes:
         fusion: how many documents of which length.
-        stop_gradient: train as if the states of augmentation documents were constants.
     """
 
     fusion = FusionContract()
-    stop_gradient = False
 
     def tokenize_augmentations(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of augmentation documents, as documents but cut at fusion.document_tokens."""
@@ -117,7 +115,6 @@ class FusionEncoder(BiEncoder):
         if "aug_ids" not in features:
             return states, mask, segments
         added = encoder(input_ids=features["aug_ids"], attention_mask=features["aug_mask"]).last_hidden_state
-        added = added.detach() if self.stop_gradient else added
         index, there = features["aug_place"], features["aug_there"]
         there_tokens = features["aug_mask"][index] * there[..., None]
         numbers = torch.arange(1, 1 + index.shape[1], device=ids.device)[None, :, None].expand_as(there_tokens)
@@ -184,7 +181,7 @@ def plain_attention(model: nn.Module) -> Iterator[None]:
 
 
 def cross_attention(
-    model: FusionEncoder, features: dict[str, Tensor], logits: bool = False, value_norms: bool = False
+    model: FusionEncoder, features: dict[str, Tensor], value_norms: bool = False
 ) -> tuple[Tensor, CrossAttention, Tensor, Tensor]:
     """Vectors of grounded queries with what the decoder looked at.
 
@@ -204,10 +201,10 @@ def cross_attention(
     tower, dtype = model.tower("query"), DTYPES[model.precision]
     blocks, rounded = tower.transformer.decoder.block, dtype != torch.float32
     arithmetic = torch.autocast(features["input_ids"].device.type, dtype, enabled=rounded)
-    seen: list[tuple[Any, Tensor, Tensor]] = []
+    seen: list[tuple[Any, Tensor]] = []
 
     def look(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        seen.append((module, args[0] if args else kwargs["hidden_states"], kwargs["key_value_states"]))
+        seen.append((module, kwargs["key_value_states"]))
 
     hooks = [block.layer[1].EncDecAttention.register_forward_pre_hook(look, with_kwargs=True) for block in blocks]
     try:
@@ -228,8 +225,7 @@ def cross_attention(
     with torch.no_grad(), arithmetic:
         attention = CrossAttention(
             torch.stack([layer[:, :, 0].float() for layer in given]),
-            torch.stack([_logits(*one) for one in seen]) if logits else None,
-            torch.stack([_heads(module, module.v(keys)).norm(dim=-1) for module, _, keys in seen])
+            torch.stack([_heads(module, module.v(keys)).norm(dim=-1) for module, keys in seen])
             if value_norms
             else None,
         )
@@ -243,8 +239,3 @@ def cross_attention(
 def _heads(module: Any, projected: Tensor) -> Tensor:
     """(B, T, H dk) -> (B, H, T, dk) float32."""
     return projected.unflatten(-1, (module.n_heads, module.key_value_proj_dim)).transpose(1, 2).float()
-
-
-def _logits(module: Any, hidden: Tensor, keys: Tensor) -> Tensor:
-    """Scores of the first position before the softmax, (B, H, T): T5 neither scales them nor adds a position bias."""
-    return (_heads(module, module.q(hidden)) @ _heads(module, module.k(keys)).transpose(-1, -2))[:, :, 0]

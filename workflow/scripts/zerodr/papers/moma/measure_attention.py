@@ -103,8 +103,7 @@ def attended(
     for start, stop in _cuts([len(row) for row in rows]):
         batch = rows[start:stop]
         features = features_on(model.pad(batch), device)
-        wants = {"logits": aggregation == "logit_mean", "value_norms": aggregation == "prob_valuenorm_sum"}
-        _, attention, segments, mask = cross_attention(model, features, **wants)
+        _, attention, segments, mask = cross_attention(model, features, aggregation == "prob_valuenorm_sum")
         width = max(len(row.documents) for row in batch)
         counted = fid_attention(attention, segments, mask, width, aggregation)[:, 1:].cpu().numpy()
         mass = fid_attention(attention, segments, mask, width).cpu().numpy()

@@ -19,6 +19,7 @@ class MemorySettings(Settings):
     """Source of augmentation documents, and how the main model reads them."""
 
     later: ClassVar = ("search",)
+    retired: ClassVar = {"stop_gradient": False}
     memories: tuple[str, ...] = Field((SOURCE,), min_length=1)
     """The mixture in training: `source`, or collections."""
     documents: int = Field(10, ge=1)
@@ -30,9 +31,7 @@ class MemorySettings(Settings):
     document that holds the same text up to case and blanks."""
     exclude_positives: bool = False
     """Training queries are not augmented with documents that are judged relevant to them. Published: they are."""
-    stop_gradient: bool = False
-    """Training does not change how augmentation documents are encoded through their queries."""
-    aggregation: Literal["prob_sum", "prob_mean", "logit_mean", "prob_valuenorm_sum"] = "prob_sum"
+    aggregation: Literal["prob_sum", "prob_valuenorm_sum"] = "prob_sum"
     """Aggregation of attention to a document; `prob_sum` is MoMA's eq. 9."""
     search: IndexSettings | None = None
     """Index for searches by the augmenter of a stage: for the stages after it, and when targets are ranked. The first
@@ -71,14 +70,13 @@ class AugmenterObjective(ObjectiveSettings):
 class Selection(Settings):
     """Choice of the documents that an augmenter learns from."""
 
+    retired: ClassVar = {"exclude_unselected": False}
     selected: int = Field(5, ge=1)
     """N: documents with the most attention that count as positives."""
     depth: int = Field(200, ge=1)
     """Ranks of its own ranking of the mixture where negatives are looked for."""
     count: int = Field(30, ge=1)
     """Negatives kept for each query."""
-    exclude_unselected: bool = False
-    """Retrieved documents that were not selected are no negatives."""
 
 
 class AugmenterSettings(Selection):

@@ -72,7 +72,6 @@ class FusedQueries(Addition):
         memory, source = self.memory, self.stage.path("source")
         limits = {"documents": memory.documents, "document_tokens": memory.document_tokens}
         model.fusion = FusionContract(**limits, exclude_self=memory.exclude_self)
-        model.stop_gradient = memory.stop_gradient
         judged = (source, self.params.source_split, source.name) if memory.exclude_positives else None
         queries = pa.array(examples.queries.to_pylist(), pa.string())
         grounding = ground(self.stage, queries, memory.documents, _joins(self.params), judged)

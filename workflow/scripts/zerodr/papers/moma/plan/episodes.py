@@ -122,14 +122,18 @@ def _learned_params(plan: Plan, wc: Any) -> Params:
     link = link_of(wc)
     augmenter, queries = episode(plan, link).augmenter, learning_queries(plan, link)
     memories = dict.fromkeys([*augmentation(plan, link, *queries).memories, queries[1]])
-    chosen = augmenter.model_dump(mode="json", include={"selected", "depth", "count", "exclude_unselected"})
-    return chosen | {
-        "source": queries[1],
-        "split": queries[2],
-        "joins": title_joins(plan, list(memories)),
-        "distils": augmenter.distils,
-        "stage_index": list(plan.chains.trained(link.method).chain).index(link.stage),
-    }
+    chosen = augmenter.model_dump(mode="json", include={"selected", "depth", "count"})
+    return (
+        chosen
+        | augmenter.retired
+        | {
+            "source": queries[1],
+            "split": queries[2],
+            "joins": title_joins(plan, list(memories)),
+            "distils": augmenter.distils,
+            "stage_index": list(plan.chains.trained(link.method).chain).index(link.stage),
+        }
+    )
 
 
 @inputs("train_augmenter")
