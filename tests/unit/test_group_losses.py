@@ -90,3 +90,11 @@ def test_clusters_of_k_means_have_no_names(plan):
     item = {"kind": "group_losses", "title": "x", "methods": ["coco-dr+balanced"], "baseline": "coco-dr+erm"}
     with pytest.raises(ConfigError, match=r"coco-dr\+erm: its clusters are found by k-means"):
         read_item(plan, item_of(item, "x"), [])
+
+
+@pytest.mark.parametrize(
+    ("item", "source"), [("idro-mixture", "mixture"), ("idro-ciphered", "squad-ciphered"), ("modir", "squad-v1.1")]
+)
+def test_a_table_names_the_collection_that_its_methods_learned_from(plan, item, source):
+    settings = json.loads(plan.settings("build_item")(SimpleNamespace(paper="lab", item=item)))["settings"]
+    assert settings["source"] == source and source in settings["splits"]

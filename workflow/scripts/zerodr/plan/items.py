@@ -1,6 +1,6 @@
 """Plan workflow/rules/items.smk: tables and figures of papers (config/papers), and what each kind of item reads."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -223,12 +223,13 @@ def _item_params(plan: Plan, wc: Any) -> Params:
     item, collections, needed = _read(plan, wc)
     methods, rows = plan.bench.methods, plan.bench.collections
     named = needed.ranked if needed.named is None else needed.named
+    source = _source(plan, named)
     return {
         "paper": plan.bench.papers[wc.paper].label,
         "name": wc.item,
         "item": item.model_dump(mode="json", exclude=set(PRINTED)),
         "collections": [(name, rows[name].label) for name in collections],
-        "splits": {name: rows[name].evaluation_split for name in [*collections, plan.source]},
+        "splits": {name: rows[name].evaluation_split for name in [*collections, source]},
         "methods": [(name, methods[name].label) for name in dict.fromkeys(named)],
         "remarks": [
             *other_collections(plan, item, collections),
@@ -237,13 +238,20 @@ def _item_params(plan: Plan, wc: Any) -> Params:
         ],
         "points": [(line, list(models.items())) for line, models in needed.points.items()],
         "stages": list(needed.stages.items()),
-        "source": plan.source,
+        "source": source,
         "scale": plan.config.scale,
         "protocol": item.protocol,
         "values": needed.values,
         "published": published_cells(plan, wc.paper, wc.item, collections),
         "bootstrap_samples": plan.config.bootstrap_samples,
     }
+
+
+def _source(plan: Plan, named: Iterable[str]) -> str:
+    """The one collection that all trained methods of an item learn from; the configuration's, if there are several."""
+    methods = {name.partition("@")[0] for name in named}
+    sources = {plan.chains.source_of(name) for name in methods if isinstance(plan.method(name), TrainedMethod)}
+    return sources.pop() if len(sources) == 1 else plan.source
 
 
 def other_collections(plan: Plan, item: Item, collections: list[str]) -> list[str]:
