@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.forked import planners
 
 PARTS = ("Snakefile", "workflow", "config", "envs", "slurm", "resources/reference")
 
@@ -22,7 +22,7 @@ def clone(root: Path, target: Path) -> Path:
         if source.is_symlink():
             (target / part).symlink_to(source.readlink())
         elif source.is_dir():
-            shutil.copytree(source, target / part, ignore=shutil.ignore_patterns("__pycache__", "my"))
+            shutil.copytree(source, target / part, ignore=shutil.ignore_patterns("my"))
         else:
             shutil.copy(source, target / part)
     return target
@@ -39,8 +39,7 @@ def snakemake(checkout: Path) -> Callable[..., subprocess.CompletedProcess]:
     """`snakemake("-n", ...)` in the clean clone."""
 
     def call(*words: str, cwd: Path = checkout) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "snakemake", *words]
         environment = {name: value for name, value in os.environ.items() if name != "ZERODR_MY"}
-        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=environment)
+        return planners().run("snakemake", *words, cwd=cwd, env=environment)
 
     return call

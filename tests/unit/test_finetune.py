@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.forked import Program, trainers
 from tests.unit.training_helpers import (
     QUERIES,
     alone,
@@ -165,20 +165,13 @@ def test_a_training_goes_on_as_its_first_kind_of_processor(project, monkeypatch)
     assert [notes[name]["kernels"].split(",")[0] for name in ("cut", "fast")] == ["fp32 by torch", "fp32 by oneDNN"]
 
 
-def start(spec: StageSpec, tmp_path: Path) -> subprocess.Popen:
+def start(spec: StageSpec, tmp_path: Path) -> Program:
     file = tmp_path / "spec.json"
     file.write_text(json.dumps(asdict(spec)))
-    return subprocess.Popen(
-        [sys.executable, "-m", "zerodr.run", str(file)],
-        cwd=tmp_path,
-        env=alone(),
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    return trainers().start("zerodr.run", str(file), cwd=tmp_path, env=alone(), session=True)
 
 
-def wait_for_checkpoint(root: Path, process: subprocess.Popen, after: int = 0) -> None:
+def wait_for_checkpoint(root: Path, process: Program, after: int = 0) -> None:
     while process.poll() is None:
         if any(int(path.name[-8:]) > after for path in root.glob("results/.state/*/work/checkpoint-*")):
             return

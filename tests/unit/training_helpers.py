@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file, save_file
+from tests.forked import trainers
 from tests.unit.encoder_helpers import LETTERS, make_collection, save_tokenizer, tiny_bert
 
 from zerodr.artifacts.manifest import build_manifest
@@ -240,11 +240,13 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def run_two_processes(root: Path, probe: str, folder: Path) -> list[dict[str, Any]]:
     """Run `tests.unit.<probe> FOLDER FOLDER/two` in two processes; the tensors that each wrote."""
-    environment = alone() | {"GLOO_SOCKET_IFNAME": "lo"}
+    words = [f"tests.unit.{probe}", str(folder), str(folder / "two")]
+    environment = alone() | {"GLOO_SOCKET_IFNAME": "lo", "WORLD_SIZE": "2"}
     environment["PYTHONPATH"] += f"{os.pathsep}{root}"
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command += ["-m", f"tests.unit.{probe}", str(folder), str(folder / "two")]
-    subprocess.run(command, env=environment, check=True, capture_output=True)
+    started = [trainers().start(*words, cwd=folder, env=environment | {"RANK": str(rank)}) for rank in (0, 1)]
+    for program in started:
+        _, said = program.communicate()
+        assert program.returncode == 0, said
     return [load_file(folder / f"two-{rank}.safetensors") for rank in (0, 1)]
 
 
@@ -252,7 +254,8 @@ def write_tensors(compute: Callable[[Path], dict[str, torch.Tensor]]) -> None:
     """The main program of a probe: what `compute` answers for argv[1] goes to argv[2] and this process's rank."""
     torch.set_num_threads(1)
     if "RANK" in os.environ:
-        dist.init_process_group("gloo")
+        place = f"file://{sys.argv[2]}-met"
+        dist.init_process_group("gloo", place, rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
     tensors = compute(Path(sys.argv[1]))
     save_file(tensors, f"{sys.argv[2]}-{Group().rank}.safetensors")
     if dist.is_initialized():

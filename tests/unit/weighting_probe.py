@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
-from safetensors.torch import save_file
+from tests.unit.training_helpers import write_tensors
 from tests.unit.weighting_helpers import IN_BATCH, PAIRWISE, batch_of, on_devices, one_step, tiny, weighted, with_groups
 
 from zerodr.training.data.examples import load_examples
@@ -57,10 +55,4 @@ def steps(folder: Path) -> dict[str, torch.Tensor]:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    if "RANK" in os.environ:
-        dist.init_process_group("gloo")
-    save_file(steps(Path(sys.argv[1])), f"{sys.argv[2]}-{Group().rank}.safetensors")
-    if dist.is_initialized():
-        dist.barrier()
-        dist.destroy_process_group()
+    write_tensors(steps)
