@@ -17,7 +17,7 @@ mini: $(READY) ## set up what is missing, run the main job on real data, show th
 	@$(SNAKEMAKE) --profile config/profiles/mini --prioritize $(FIRST) -- all; status=$$?; $(BIN)/python -m zerodr show; exit $$status
 
 test: $(READY) ## the tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 -m "not slow and not cluster"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -m "not slow and not cluster"
 
 check-slow: $(READY) ## tests that take minutes each: kills at random moments, browser, tracking server
 	$(BIN)/python -m pytest -m slow

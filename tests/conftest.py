@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from zerodr.config import overrides, recipes
+from zerodr.config.layers import Start
 from zerodr.config.load import mirrors_of
+from zerodr.config.methods import Method
 from zerodr.encoders.inference import graph
 
 os.environ["ZERODR_MY"] = ""  # what users add to their checkout changes no test
@@ -40,3 +47,25 @@ def _graphs(tmp_path_factory: pytest.TempPathFactory) -> None:
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "graphs"
     graph.graphs_folder = lambda: shared
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _recipes() -> None:
+    """What a recipe's file holds is merged and checked once, not for each bench that a test loads."""
+    read, methods, last = recipes.read_recipe, dict[Any, dict[str, Method]](), dict[str, Any]()
+
+    def once(path: Path, written: Any, scale: str, scales: set[str], starts: Mapping[str, Start]) -> dict[str, Method]:
+        if last.get("starts") is not starts:
+            last.update(starts=starts, text=repr(starts))
+        key = (str(path), json.dumps(written, default=repr), scale, *sorted(scales), last["text"])
+        if key not in methods:
+            methods[key] = read(path, written, scale, scales, starts)
+        return dict(methods[key])
+
+    recipes.read_recipe = overrides.read_recipe = once
+
+
+def pytest_collection_finish() -> None:
+    """Let the search for garbage pass over the modules and tests, which stay to the end."""
+    gc.collect()
+    gc.freeze()

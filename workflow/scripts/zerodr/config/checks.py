@@ -3,6 +3,7 @@
 import csv
 import re
 from collections.abc import Iterable
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -119,12 +120,13 @@ def _check_collections(bench: Bench) -> None:
 
 def _check_packages(bench: Bench) -> None:
     """Check that packages that ship a model are installed."""
+    find = cache(find_spec)
     for name, method in bench.methods.items():
         models = [method.settings.model] if isinstance(method, EncoderMethod) else []
         models += [method.settings.encoder.init] if isinstance(method, TrainedMethod) else []
         for model in models:
             package = model.removeprefix(PACKAGE)
-            if model.startswith(PACKAGE) and find_spec(package.partition(".")[0]) is None:
+            if model.startswith(PACKAGE) and find(package.partition(".")[0]) is None:
                 problem = f"starts from the package {package}, which is not installed"
                 raise ConfigError(f"method {name}", problem, f"install {package}, or name another model")
 

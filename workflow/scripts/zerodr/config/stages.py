@@ -66,7 +66,8 @@ class ChainStage(Extensible):
 
     def find(self, key: str) -> Any:
         """Give the value of a key of the core or of a paper; None: the stage has no such key."""
-        return self.by_key().get(key)
+        holders = (*reversed(self.additions.values()), self)
+        return next((getattr(holder, key) for holder in holders if key in type(holder).model_fields), None)
 
     @property
     def unlabelled(self) -> tuple[str, ...]:
