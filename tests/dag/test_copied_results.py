@@ -10,8 +10,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +18,7 @@ import pytest
 from tests.dag.conftest import clone
 from tests.dag.test_dry_runs import job_counts
 from tests.dag.test_mirrors import ROW
+from tests.forked import planners
 
 METHOD = "bm25-flat+bm25s"
 TARGET = f"results/evaluation/{METHOD}/notes/standard.summary.tsv"
@@ -78,10 +77,11 @@ def plans(snakemake) -> Plans:
         text = done.stdout + done.stderr
         counts = {} if "Nothing to be done" in text else job_counts(text)
         counts.pop("total", None)
-        command = [sys.executable, "-m", "zerodr", "plan", TARGET]
-        planned = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
-        assert {rule: int(count) for rule, count in re.findall(r"^  (\w+) +(\d+) +\d+ MiB", planned, re.M)} == counts
-        assert counts or "nothing to be done" in planned
+        done = planners().run("zerodr", "plan", TARGET, cwd=folder, env=os.environ)
+        assert done.returncode == 0, done.stderr
+        listed = re.findall(r"^  (\w+) +(\d+) +\d+ MiB", done.stdout, re.M)
+        assert {rule: int(count) for rule, count in listed} == counts
+        assert counts or "nothing to be done" in done.stdout
         return counts
 
     return plans

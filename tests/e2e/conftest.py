@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.dag.conftest import clone
+from tests.forked import planners
 
 Run = Callable[..., subprocess.CompletedProcess]
 UNTRAINED = ["bm25-flat", "bm25-multifield", "bm25-rm3", "all-minilm-l6-v2", "hybrid"]
@@ -26,8 +27,7 @@ def snakemake_in(folder: Path) -> Run:
     """`snakemake(...)` with the mini profile in `folder`."""
 
     def call(*words: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "snakemake", "--profile", "config/profiles/mini", *words]
-        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        return planners().run("snakemake", "--profile", "config/profiles/mini", *words, cwd=folder, env=os.environ)
 
     return call
 

@@ -22,6 +22,19 @@ def test_patterns_are_filled_in_as_by_snakemake(pattern):
     assert planning._fill(pattern, values) == FILLED(pattern, values)
 
 
+@pytest.mark.parametrize("path", ["logs/a/1.log", "results/a/1.log", "logs/A/1.log", "logs/a/1.log.gz", "logs/b", ""])
+@pytest.mark.parametrize("pattern", ["logs/{model,[a-z]+}/{shard}.log", "{model,[a-z]+}/a/1.log", "logs/b"])
+def test_patterns_match_as_those_of_snakemake(pattern, path):
+    ours, theirs = planning._match(io.IOFile(pattern), path), io.IOFile(pattern).match(path)
+    assert (ours and ours.groupdict()) == (theirs and theirs.groupdict())
+
+
+def test_a_pattern_is_compiled_for_a_path_that_begins_like_it():
+    pattern = io.IOFile("logs/{model}.log")
+    assert planning._match(pattern, "results/a.log") is None and pattern._regex is None
+    assert planning._match(pattern, "logs/a.log")["model"] == "a" and pattern._regex is not None
+
+
 def test_missing_wildcard_is_the_same_error():
     with pytest.raises(WildcardError) as ours:
         planning._fill("{model}/{other}", {"model": "dpr"})
@@ -34,7 +47,7 @@ def test_missing_wildcard_is_the_same_error():
 def planned(monkeypatch):
     """Default resources of a workflow after `plan_once`, and the rules whose scripts were looked for."""
     looked_for = []
-    for owner, name in ((io, "apply_wildcards"), (smart_open, "parse_uri")):
+    for owner, name in ((io, "apply_wildcards"), (io._IOFile, "match"), (smart_open, "parse_uri")):
         monkeypatch.setattr(owner, name, getattr(owner, name))
     monkeypatch.setattr(PROCESSOR, "process_job", lambda self, job: looked_for.append(job.rule))
     monkeypatch.setattr(Resource.evaluate, FUNC_OVERWRITE_PARAMS_ATTR, {}, raising=False)

@@ -150,7 +150,7 @@ def test_two_publishers_at_once_on_a_fresh_store(tmp_path, monkeypatch):
     make_bench(tmp_path)
     Path("results/lineage").mkdir(parents=True)
     Path("results/lineage/.mlflow.db.making").write_bytes(b"half a database that a kill left behind")
-    with get_context("spawn").Pool(2) as pool:
+    with get_context("fork").Pool(2) as pool:
         assert sorted(pool.map(_publish_in, [str(tmp_path)] * 2)) == [0, 16]
     assert not list(Path("results/lineage").glob(".mlflow.db.making*"))
     assert sum("artifact" in run.data.tags for run in Walk(absolute()).runs()) == 16

@@ -18,6 +18,7 @@ def plan_once(workflow: Any) -> None:
     * The script: it is looked for, and copied to a cache, for each job.
     * Scheme and path of an address, which are a new class for each call.
     * Wildcards of a pattern, which are searched for each time that they are filled in.
+    * Where a pattern begins: that of a log is compiled, though no path of a plan begins like it.
     * Parameters of `evaluate`, which each resource of each job asks for three times.
     * Default resources that are constants, which are compiled and evaluated for each job.
 
@@ -41,6 +42,7 @@ def plan_once(workflow: Any) -> None:
     ScriptProcessor.process_job = process_first
     overwrite_function_params(Resource.evaluate, signature(Resource("", 0).evaluate).parameters)
     io.apply_wildcards = _fill
+    io._IOFile.match = _match
     defaults = workflow.resource_settings.default_resources or {}
     for name, resource in list(defaults.items()):
         folder = name == "tmpdir" and workflow.output_settings.dryrun  # a run asks where the job is
@@ -72,6 +74,13 @@ def _fill(pattern: str, wildcards: Mapping[str, Any]) -> str:
         from snakemake.exceptions import WildcardError
 
         raise WildcardError(str(error)) from None
+
+
+def _match(pattern: Any, path: str) -> Any:
+    """Do what `match` of Snakemake's patterns does."""
+    if not hasattr(pattern, "start"):
+        pattern.start = pattern.constant_prefix()
+    return (pattern.regex().match(path) or None) if path.startswith(pattern.start) else None
 
 
 @lru_cache(maxsize=4096)
