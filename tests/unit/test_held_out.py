@@ -38,11 +38,14 @@ def documents(count: int = 12) -> list[tuple[str, str, str]]:
     return texts
 
 
-def hold_out(folder: Path, rows: list[tuple[str, str, str]], seed: int = 13, **changed) -> Path:
+def hold_out(
+    folder: Path, rows: list[tuple[str, str, str]], seed: int = 13, earlier: Path | None = None, **changed
+) -> Path:
     manifest = make_collection(folder / f"collection{len(list(folder.iterdir()))}", rows)
     outputs = {"collection": str(folder / f"proxy-{manifest.parent.name}-{seed}/manifest.json")}
     params = {"name": "notes.proxy", "split": "known-items", "count": 3, "share": 0.5} | changed
-    run_spec(StageSpec("hold_out_items", 1, {}, {"collection": str(manifest)}, outputs, params, seed))
+    read = {"collection": str(manifest)} | ({"earlier": str(earlier / "manifest.json")} if earlier else {})
+    run_spec(StageSpec("hold_out_items", 1, {}, read, outputs, params, seed))
     return Path(outputs["collection"]).parent
 
 
@@ -70,6 +73,36 @@ def test_the_choice_does_not_depend_on_the_order_of_documents(tmp_path):
     assert set(split_queries(one, "known-items")["id"]) != set(
         split_queries(hold_out(tmp_path, rows, seed=14), "known-items")["id"]
     )
+
+
+def known_items(folder: Path) -> dict[str, tuple[str, str]]:
+    """Id and text of the query of each document."""
+    queries = split_queries(folder, "known-items")
+    return {key.partition("-")[2]: (key, text) for key, text in zip(queries["id"], queries["text"], strict=True)}
+
+
+def test_what_a_kept_model_has_read_is_no_query(tmp_path):
+    """A document less moves all others by one place, so that titles and sentences change places."""
+    rows = [(key, f"{title} of {key}", text) for key, title, text in documents(24)]
+    before = hold_out(tmp_path, rows, count=6)
+    gone = next(iter(known_items(before)))
+    new = [
+        (f"new{n}", f"The new {n} story", f"A new long sentence has the number {n} here. {FILLER}.") for n in range(9)
+    ]
+    changed = [(key, title, text.replace("long", "lengthy")) for key, title, text in rows[:2]]
+    copied = [("copy", *rows[5][1:])]
+    documents_now = [*changed, *(row for row in rows[2:] if row[0] not in (gone, rows[5][0])), *copied, *new]
+    anew, kept = (hold_out(tmp_path, documents_now, count=6, earlier=one) for one in (None, before))
+    old = {row[0] for row in rows}
+
+    def moved(folder: Path) -> set[str]:
+        """Documents of the first time with another query."""
+        first = known_items(before)
+        return {key for key, item in known_items(folder).items() if key in old and item != first.get(key)}
+
+    assert moved(anew) and not moved(kept)
+    assert "copy" not in known_items(kept), "its text was read under another id"
+    assert any(key.startswith("new") for key in known_items(kept)) and len(known_items(kept)) >= 6
 
 
 def test_lower_case_texts_with_spaced_full_stops_have_sentences(tmp_path):
@@ -130,6 +163,20 @@ def test_models_of_a_folder_learn_from_the_documents_without_known_items(notes):
     assert inputs(made, "generate_queries", **words)["collection"] == paths.collection("notes.proxy")
     assert "notes" not in made.chains.targets and "notes.proxy" in made.chains.targets
     assert inputs(made, "hold_out_items", collection="notes.proxy") == {"collection": paths.collection("notes")}
+
+
+def test_copies_take_the_place_of_models_and_known_items(notes):
+    model, items = paths.model("adapt-query", "notes.proxy", "distil"), paths.collection("notes.proxy")
+    made = plan(notes, held_out=300, retained={model: "copy/manifest.json", items: "items/manifest.json"})
+    words = {"model": "adapt-query@distil", "scope": "notes.proxy", "collection": "notes", "split": "every"}
+    assert inputs(made, "embed_queries", **words)["model"] == "copy/manifest.json"
+    assert "copy/manifest.json" in inputs(made, "export_adapted", collection="notes")["models"]
+    assert inputs(made, "hold_out_items", collection="notes.proxy")["earlier"] == "items/manifest.json"
+    warned = [
+        any("--afresh" in hint for hint in params(one, "build_adapted_page", collection="notes")["settings"]["hints"])
+        for one in (made, plan(notes, held_out=300))
+    ]
+    assert warned == [True, False]
 
 
 def test_without_known_items_models_are_made_for_the_folder(notes):

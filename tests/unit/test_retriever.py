@@ -230,8 +230,8 @@ def test_a_changed_folder_is_checked_and_what_lost_is_not_trained_again(root, mo
     every = [LEXICAL, DENSE, FUSED, "zero", "adapt-query", "hybrid+adapt-query", "adapt"]
     assert checked(plan, every, "zero") == every[:4]
     assert checked(plan, every, "hybrid+adapt-query") == every[:6]
-    assert announced(earlier, ["adapt"])[1].endswith("hybrid+zero, which was chosen; not trained again: adapt")
-    lines = concluded("notes", "zero")
+    assert announced(earlier, ["adapt"], {})[1].endswith("chosen; not trained again: adapt; --afresh trains anew")
+    lines = concluded("notes", "zero", {})
     assert lines[0].endswith("hybrid+zero, where it was zero")
     assert lines[1] == f"vectors     {len(NOTES)} of {len(NOTES)} texts embedded; the others had theirs"
 

@@ -4,7 +4,7 @@
 rule hold_out_items:
     """Hold known items out of a folder's documents, as a collection of its own.
 
-    Reads: collection.
+    Reads: collection, earlier.
     """
     input:
         unpack(PLAN.inputs("hold_out_items")),

@@ -133,6 +133,9 @@ class Config(Settings):
     """The language model that writes them. Below `round_trip` is null: BM25 must not choose what it is compared on."""
     judged: str | None = None
     """A `to_judge.tsv` of `zerodr adapt` with your grades."""
+    retained: dict[str, str] = {}
+    """Copies that take the place of models and known items, by their paths: what `zerodr adapt` chose before documents
+    changed, and checks on them. It fills this in."""
     rehearse: bool = False
     """Run each job with few steps, documents and questions, in the folder `rehearsal/` (docs/cluster.md)."""
     substitutes: bool = False

@@ -21,7 +21,14 @@ from pydantic import Field
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import CORPUS_SCHEMA, ROW_GROUP, corpus_size, read_corpus, write_generated_queries
+from zerodr.collections.access import (
+    CORPUS_SCHEMA,
+    ROW_GROUP,
+    corpus_size,
+    read_corpus,
+    read_queries,
+    write_generated_queries,
+)
 from zerodr.config.base import Settings, validate
 from zerodr.config.generation import WriterSettings
 from zerodr.config.params import SENTENCES, TITLES
@@ -67,6 +74,20 @@ class KnownItem(NamedTuple):
     text: str
 
 
+class Earlier(NamedTuple):
+    """What models have learned from: known items by the key of their document, and texts of all documents."""
+
+    items: dict[str, KnownItem]
+    keys: frozenset[str]
+    texts: frozenset[int]
+
+    def allows(self, key: str, title: str, text: str, item: KnownItem) -> bool:
+        """True for an earlier item, and for one of a document that is new."""
+        if key in self.keys:
+            return self.items.get(key) == item
+        return hash((title, text)) not in self.texts
+
+
 class SeenTexts(NamedTuple):
     """Counts of each title and each sentence of a corpus, letters folded and words alone."""
 
@@ -77,12 +98,15 @@ class SeenTexts(NamedTuple):
 def hold_out_items(stage: Stage) -> None:
     """Read input `collection`; write a collection with the same documents, less what became queries.
 
+    With an input `earlier`, such a collection that models have learned from, what these have read is no query.
+
     Raises:
         CollectionError: no document can lose anything.
     """
     settings = validate(HoldOutSettings, stage.params, stage.spec.name())
     source, folder = stage.path("collection"), stage.output("collection")
-    items = choose(source, settings, stage.seed)
+    earlier = read_earlier(stage.path("earlier")) if "earlier" in stage.spec.inputs else None
+    items = choose(source, settings, stage.seed, earlier)
     known = [(item.kind, key, item.query) for key, item in items.items()]
     if settings.questions and settings.writer:
         asked = write(stage, settings.questions, settings.writer, settings.title_join, avoid=items)
@@ -100,7 +124,25 @@ def hold_out_items(stage: Stage) -> None:
     stage.note(audit=facts)
 
 
-def choose(source: Path, settings: HoldOutSettings, seed: int) -> dict[str, KnownItem]:
+def read_earlier(folder: Path) -> Earlier:
+    """Read a collection that this stage wrote."""
+    queries = read_queries(folder)
+    asked = {}
+    for name, query in zip(queries["id"].to_pylist(), queries["text"].to_pylist(), strict=True):
+        kind, _, key = name.partition("-")
+        if kind in KINDS:
+            asked[key] = kind, query
+    items, keys, texts = dict[str, KnownItem](), list[str](), list[int]()
+    for block in read_corpus(folder):
+        for key, title, text in zip(*(column.to_pylist() for column in block.columns), strict=True):
+            keys.append(key)
+            texts.append(hash((title or "", text or "")))
+            if key in asked:
+                items[key] = KnownItem(*asked[key], title or "", text or "")
+    return Earlier(items, frozenset(keys), frozenset(texts))
+
+
+def choose(source: Path, settings: HoldOutSettings, seed: int, earlier: Earlier | None = None) -> dict[str, KnownItem]:
     """Choose known items by document id. The choice depends on the seed and the documents, not on their order."""
     size, seen = corpus_size(source), count_texts(source)
     most = max(1, min(settings.count, int(settings.share * size)))
@@ -115,7 +157,9 @@ def choose(source: Path, settings: HoldOutSettings, seed: int) -> dict[str, Know
             break
         for kind in KINDS if number % 2 else KINDS[::-1]:
             item = held_out(kind, title or "", text or "", settings, seen, random.Random(f"{seed} {key}"))
-            if left[kind] and item is not None:
+            if item is None or earlier is not None and not earlier.allows(key, title or "", text or "", item):
+                continue
+            if left[kind]:
                 left[kind] -= 1
                 items[key] = item
                 break

@@ -25,7 +25,7 @@ from zerodr.config.registry import UNKNOWN, WITHOUT_JAVA
 from zerodr.config.starts import PACKAGE
 from zerodr.config.user_folders import ADAPTING, ENDING
 from zerodr.errors import ConfigError, MachineError, nearest
-from zerodr.operations.changed import announced, checked, concluded, read_earlier
+from zerodr.operations.changed import announced, checked, concluded, keep, read_earlier
 from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estimates_of, slowdown
 from zerodr.operations.estimate.jobs import Job, planned_jobs
 from zerodr.operations.estimate.networks import known_network
@@ -58,6 +58,7 @@ class AdaptRequest:
         proxies: hold known items out although there are judgements.
         start: a bi-encoder in place of all-MiniLM-L6-v2: a folder, a hub name or a package.
         config: further settings.
+        afresh: compare and train as the first time, where documents changed since.
         root: the checkout, where the command was given outside of it; in front of paths that the user sees.
     """
 
@@ -69,6 +70,7 @@ class AdaptRequest:
     start: str = USUAL
     config: Values = field(default_factory=dict)
     root: str = ""
+    afresh: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,14 +115,20 @@ def adapt(request: AdaptRequest, plan_of: Callable[[Values], Plan], report: Repo
     values, name = prepare(request, plan_of)
     plan = plan_of(values)
     target = paths.adapted_page(name)
-    wish = {key: value for key, value in asdict(request).items() if key != "root"}
+    wish = {key: value for key, value in asdict(request).items() if key not in ("root", "afresh")}
     remembered = STATE / "adapt" / f"{object_digest([name, wish])[:16]}.candidates.json"
-    before = json.loads(remembered.read_text(encoding="utf-8")) if remembered.exists() else None
-    if (earlier := read_earlier(name)) and before:
+    before: list[str] | None = None
+    earlier, retained, left_out = read_earlier(name), dict[str, str](), list[str]()
+    if remembered.exists() and not request.afresh:
+        before = json.loads(remembered.read_text(encoding="utf-8"))
+        retained = keep(plan, name, earlier is not None)
+    if earlier and before:
         before = checked(plan, was := before, earlier.choice)
-        notes = announced(earlier, [one for one in was if one not in before])
-    else:
-        notes = announced(earlier, []) if earlier else []
+        left_out = [one for one in was if one not in before]
+    if retained:
+        values["retained"] = retained
+        plan = plan_of(values)
+    notes = announced(earlier, left_out, retained) if earlier else []
     choice = choose(request, plan, target, values, name, before)
     write_json(remembered, choice.candidates)
     values["candidates"] = choice.candidates
@@ -128,7 +136,7 @@ def adapt(request: AdaptRequest, plan_of: Callable[[Values], Plan], report: Repo
         report(line)
     status = run(["snakemake", target, paths.adapted_model(name), "--profile", request.profile], values, report)
     if status == 0:
-        for line in results(name, request.root) + (concluded(name, earlier.choice) if earlier else []):
+        for line in results(name, request.root) + (concluded(name, earlier.choice, retained) if earlier else []):
             report(line)
     return status
 
@@ -221,7 +229,7 @@ def choose(
         every = named(request.method, plan)
     new = [one for one in every if is_adapted(plan, one)]
     chosen = [one for one in every if one not in new]
-    few = request.method == "auto" and plan.collection(name).planned_documents < FEW
+    few = request.method == "auto" and before is None and plan.collection(name).planned_documents < FEW
     new = [one for one in new if not (few and is_trained(plan, one))]
     every = [*chosen, *new]
     jobs = planned_jobs(target, values | {"candidates": every}, plan)

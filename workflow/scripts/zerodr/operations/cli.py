@@ -218,6 +218,9 @@ def adapt(
     exclude_self: Annotated[
         bool, typer.Option("--exclude-self", help="Queries are documents: leave the one with the query's id out.")
     ] = False,
+    afresh: Annotated[
+        bool, typer.Option("--afresh", help="Documents changed: compare and train as the first time.")
+    ] = False,
     profile: Annotated[str | None, typer.Option(help="Profile of snakemake, such as slurm.")] = None,
     config: Words = None,
 ) -> None:
@@ -243,7 +246,7 @@ def adapt(
     for folder in folders:
         at = Path(os.path.abspath(CALLED_IN[0] / folder.expanduser()))
         path = os.path.relpath(at) if at.is_relative_to(Path.cwd()) else str(at)
-        request = AdaptRequest(path, method, seconds_of(budget), chosen, proxies, model, values, outside)
+        request = AdaptRequest(path, method, seconds_of(budget), chosen, proxies, model, values, outside, afresh)
         if status := run(request, plan_with, typer.echo):
             raise typer.Exit(status)
 

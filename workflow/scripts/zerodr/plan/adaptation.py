@@ -25,6 +25,7 @@ from zerodr.plan.registry import PARAMS, Files, Params, inputs, params
 from zerodr.plan.reporting import remark_of
 
 FEW = 300  # documents below which nothing is trained
+AFRESH = "--afresh"
 
 
 # ---- what is compared on what ----------------------------------------------------------------------------------
@@ -84,7 +85,9 @@ def has_unjudged_queries(plan: Plan, row: Collection) -> bool:
 # ---- known items -----------------------------------------------------------------------------------------------
 @inputs("hold_out_items")
 def _hold_out_inputs(plan: Plan, wc: Any) -> Files:
-    return {"collection": paths.collection(plan.collection(wc.collection).held_out_of)}
+    earlier = plan.config.retained.get(paths.collection(wc.collection))
+    source = {"collection": paths.collection(plan.collection(wc.collection).held_out_of)}
+    return source | ({"earlier": earlier} if earlier else {})
 
 
 @params("hold_out_items")
@@ -298,6 +301,11 @@ def _page_params(plan: Plan, wc: Any) -> Params:
 def _hints(plan: Plan, row: Collection) -> list[str]:
     """Say where the numbers may mislead, and why nothing was trained."""
     hints, start = [], plan.config.start
+    if plan.config.retained:
+        hints.append(
+            "A model that was trained here learned from your documents as they were before the last changes. It was "
+            f"compared on those of today. {AFRESH} in the command trains it on them, too."
+        )
     if row.language != "en" and start is None:
         hints.append(
             f"{USUAL} learned from English, and these documents are in {row.language}. A model that reads it can be "

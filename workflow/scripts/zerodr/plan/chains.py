@@ -140,8 +140,9 @@ class Chains(Lines):
         return self.check(self.first_alike(Link(method, stage, scope), self.history))
 
     def model(self, link: Link) -> str:
-        """Manifest of the model."""
-        return paths.model(*link.path_keys)
+        """Manifest of the model, or of the copy that takes its place."""
+        original = paths.model(*link.path_keys)
+        return self.bench.config.retained.get(original, original)
 
     def parent(self, link: Link) -> Link:
         """The model that a stage starts from."""

@@ -75,6 +75,10 @@ adapted_answer = Name("results/adapted/{collection}/answer/manifest.json")
 """Manifest of the comparison of all candidates on a collection: which is best, by how much."""
 adapted_model = Name("results/adapted/{collection}/model/manifest.json")
 """Manifest of the best of them, as a folder."""
+retained_model = Name("results/adapted/{collection}/trained/{model}/{stage}/manifest.json")
+"""Manifest of a trained model that was chosen before documents changed."""
+retained_items = Name("results/adapted/{collection}/trained/items/manifest.json")
+"""Manifest of the documents that it learned from, and of the known items that these lack."""
 adapted_page = Name("results/adapted/{collection}/index.html")
 """The page about both."""
 learned_attention = Name("results/attention/{model}/manifest.json")
