@@ -83,7 +83,7 @@ class Forks:
             subprocess.Popen([sys.executable, "-P", "-c", code], pass_fds=[theirs.fileno()], env=environment)
 
     def start(self, *words: str, cwd: Path, env: Mapping[str, str], session: bool = False) -> Program:
-        """Start `python -m` with these words, on demand in a session of its own."""
+        """Start `python -m` with these words (`python` where the first is -c), on demand in a session of its own."""
         ours, theirs = socket.socketpair()
         outputs = tempfile.TemporaryDirectory()
         request = {"words": words, "cwd": str(cwd), "env": dict(env), "outputs": outputs.name, "session": session}
@@ -154,7 +154,11 @@ def _become(words: list[str], cwd: str, env: dict[str, str], outputs: str, sessi
     sys.argv = ["-m", *words[1:]]
     code: Any = 0
     try:
-        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+        if words[0] == "-c":
+            sys.argv = ["-c", *words[2:]]
+            exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            runpy.run_module(words[0], run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code or 0
     except BaseException:  # noqa: BLE001 (Python's own end of a program)

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from encoder_helpers import embed_spec, import_spec, make_collection, tiny_bert
 from safetensors.torch import load_file, save_file
+from tests.forked import Program, trainers
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
@@ -179,13 +180,13 @@ run_spec(StageSpec(**json.loads(sys.argv[1])))
 """
 
 
-def start(root: Path, spec: StageSpec) -> subprocess.Popen:
+def start(root: Path, spec: StageSpec) -> Program:
     environment = os.environ | {"PYTHONPATH": str(root / "workflow/scripts")}
-    command = [sys.executable, "-c", RUNNER.format(window=WINDOW), json.dumps(asdict(spec))]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    code = RUNNER.format(window=WINDOW)
+    return trainers().start("-c", code, json.dumps(asdict(spec)), cwd=Path.cwd(), env=environment)
 
 
-def kill_inside_a_window(process: subprocess.Popen, windows: int) -> dict:
+def kill_inside_a_window(process: Program, windows: int) -> dict:
     """kill -9 once that many windows and some batches of the next are recorded."""
     limit = time.monotonic() + 600
     while time.monotonic() < limit and process.poll() is None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.forked import trainers
 
 ROOT = Path(__file__).resolve().parents[2]
 OBJECTIVES = ("queries", "coco", "mlm", "modir", "berm", "idro", "ddr", "moma")
@@ -42,11 +43,15 @@ FACTS = {
 NO_NETWORK = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
 
 
+def check(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run the check."""
+    environment = os.environ | NO_NETWORK | {"PYTHONPATH": str(ROOT / "benchmarks")}
+    return trainers().run("gpu", *words, cwd=folder, env=environment)
+
+
 def run_script(folder: Path, *more: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     """Run the check on the CPU with tiny models; its JSON."""
-    command = [sys.executable, str(ROOT / "benchmarks/gpu.py"), "--device", "cpu", "--tiny", "--json", "gpu.json"]
-    environment = os.environ | NO_NETWORK
-    done = subprocess.run([*command, *more], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = check(folder, "--device", "cpu", "--tiny", "--json", "gpu.json", *more)
     path = folder / "gpu.json"
     return done, json.loads(path.read_text()) if path.exists() else {}
 
@@ -100,8 +105,7 @@ def test_rows_that_no_longer_fit_are_not_run_and_the_report_is_written(tmp_path)
 
 
 def test_there_is_nothing_to_measure_without_a_gpu(tmp_path):
-    command = [sys.executable, str(ROOT / "benchmarks/gpu.py"), "--device", "cpu"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = check(tmp_path, "--device", "cpu")
     assert done.returncode == 2 and "there is no GPU here: give --device cpu --tiny" in done.stdout
 
 
