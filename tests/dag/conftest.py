@@ -22,7 +22,7 @@ def clone(root: Path, target: Path) -> Path:
         if source.is_symlink():
             (target / part).symlink_to(source.readlink())
         elif source.is_dir():
-            shutil.copytree(source, target / part, ignore=shutil.ignore_patterns("my"))
+            shutil.copytree(source, target / part, ignore=shutil.ignore_patterns("my", "*.pyc.*"))
         else:
             shutil.copy(source, target / part)
     return target

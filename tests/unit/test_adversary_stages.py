@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from tests.unit.adversary_helpers import OFFICIAL, SMALL, make_target, spec
 from tests.unit.encoder_helpers import make_collection
-from tests.unit.training_helpers import begun, lay_out, seal
+from tests.unit.training_helpers import begun, fork_ranks, lay_out, seal
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import run_spec
@@ -55,7 +55,8 @@ def test_a_stage_trains_and_says_what_it_saw(project):
     assert set(load_file(project / "results/ep0" / CLASSIFIER)) >= {"weight", "moments.0.exp_avg"}
 
 
-def test_two_processes_are_one(project):
+def test_two_processes_are_one(project, monkeypatch):
+    fork_ranks(monkeypatch)
     for place, processes in (("one", 1), ("two", 2)):
         run_spec(spec(place, processes=processes, dropout=0.0, steps=4, total_steps=4))
     one, two = (load_file(project / f"results/{place}" / CLASSIFIER) for place in ("one", "two"))

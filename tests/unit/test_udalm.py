@@ -16,6 +16,7 @@ from tests.unit import word_probe
 from tests.unit.training_helpers import (
     cut_and_resumed,
     finetune_spec,
+    fork_ranks,
     lay_out,
     run_two_processes,
     seal,
@@ -183,7 +184,8 @@ def test_a_killed_training_ends_with_the_same_bits(project, monkeypatch, changes
     assert curve("masked_words", "whole") == curve("masked_words", "cut")
 
 
-def test_several_processes_train_as_one(project):
+def test_several_processes_train_as_one(project, monkeypatch):
+    fork_ranks(monkeypatch)
     run_spec(spec("one", dropout=0.0, steps=4, total_steps=4))
     run_spec(spec("two", dropout=0.0, steps=4, total_steps=4, processes=2))
     one, two = (load_file(project / "results" / place / "model.safetensors") for place in ("one", "two"))

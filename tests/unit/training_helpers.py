@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ from zerodr.encoders.network.heads import ance_head
 from zerodr.encoders.network.towers import Tower, load_transformer
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.training.data.examples import Examples, Ragged, load_examples
+from zerodr.training.distributed import processes
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.engine import Engine
 
@@ -248,6 +251,31 @@ def run_two_processes(root: Path, probe: str, folder: Path) -> list[dict[str, An
         _, said = program.communicate()
         assert program.returncode == 0, said
     return [load_file(folder / f"two-{rank}.safetensors") for rank in (0, 1)]
+
+
+class ForkedRanks:
+    """The processes of a stage as forks; test_weighting_training starts them by torch.distributed.run, as stages do."""
+
+    def __init__(self, command: list[str], env: dict[str, str]) -> None:
+        *_, job, processes = command
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            meet = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": processes}
+        ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(int(processes))]
+        words = ("zerodr.training.distributed.worker", "rank", job)
+        self.ranks = [trainers().start(*words, cwd=Path.cwd(), env=env | meet | rank) for rank in ranks]
+
+    def __enter__(self) -> ForkedRanks:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def wait(self) -> int:
+        return max(rank.wait() for rank in self.ranks)
+
+
+def fork_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start the processes of a stage as forks."""
+    monkeypatch.setattr(processes, "subprocess", SimpleNamespace(Popen=ForkedRanks))
 
 
 def write_tensors(compute: Callable[[Path], dict[str, torch.Tensor]]) -> None:
