@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import shutil
 import subprocess
@@ -15,7 +16,8 @@ PARTS = ("Snakefile", "workflow", "config", "envs", "slurm", "resources/referenc
 
 
 def clone(root: Path, target: Path) -> Path:
-    """Copy the tracked parts of the project that a run needs."""
+    """Copy the tracked parts of the project that a run needs, with its modules compiled."""
+    compileall.compile_dir(root / "workflow/scripts", quiet=2)
     for part in PARTS:
         source = root / part
         (target / part).parent.mkdir(parents=True, exist_ok=True)
