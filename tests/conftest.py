@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from zerodr.config import overrides, recipes
+from zerodr.config import files, overrides, recipes
 from zerodr.config.layers import Start
 from zerodr.config.load import mirrors_of
 from zerodr.config.methods import Method
@@ -46,6 +47,23 @@ def _graphs(tmp_path_factory: pytest.TempPathFactory) -> None:
     base = tmp_path_factory.getbasetemp()
     shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "graphs"
     graph.graphs_folder = lambda: shared
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _texts() -> None:
+    """A text of YAML is parsed once; each reader gets values of its own."""
+    loader, parsed = files.UniqueLoader, dict[str, bytes]()
+
+    class Once:
+        def __init__(self, text: str) -> None:
+            self.text = text
+
+        def get_single_data(self) -> Any:
+            if self.text not in parsed:
+                parsed[self.text] = pickle.dumps(loader(self.text).get_single_data())
+            return pickle.loads(parsed[self.text])  # noqa: S301 (what was written here)
+
+    files.UniqueLoader = Once
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from zerodr.config.base import Settings, mapping, validate
 from zerodr.config.files import known
 from zerodr.config.methods import METHOD_KINDS, Change, Method, TrainedMethod, Variant
+from zerodr.config.stages import ChainStage
 from zerodr.config.starts import init_of, start_of
 from zerodr.config.training import InitSettings, ObjectiveSettings, is_loss, options_of
 from zerodr.errors import ConfigError
@@ -183,13 +184,16 @@ def add_remarks(
     methods: dict[str, Method], starts: Mapping[str, Start], among: Mapping[str, Method] | None = None
 ) -> dict[str, Method]:
     """Put the remark of the start that each method comes from before its remark, then those of its teachers' starts."""
-    return {name: _with_remark(method, among or methods, starts) for name, method in methods.items()}
+    named: dict[int, list[str]] = {}
+    return {name: _with_remark(method, among or methods, starts, named) for name, method in methods.items()}
 
 
-def _with_remark(method: Method, methods: Mapping[str, Method], starts: Mapping[str, Start]) -> Method:
+def _with_remark(
+    method: Method, methods: Mapping[str, Method], starts: Mapping[str, Start], named: dict[int, list[str]]
+) -> Method:
     start = _start_behind(method, methods)
     remarks = [starts[start].remark] if start else []
-    for teacher in _teachers(method, methods):
+    for teacher in _teachers(method, methods, named):
         other = _start_behind(methods[teacher], methods)
         if other and other != start and starts[other].remark:
             remarks.append(f"learns from {methods[teacher].label}, which {starts[other].remark}")
@@ -197,20 +201,29 @@ def _with_remark(method: Method, methods: Mapping[str, Method], starts: Mapping[
     return method if joined == method.remark else method.model_copy(update={"remark": joined})
 
 
-def _teachers(method: Method, methods: Mapping[str, Method]) -> list[str]:
-    """Name the recipes whose scores or labels a method learns from, or the recipe that it starts from."""
+def _teachers(method: Method, methods: Mapping[str, Method], named: dict[int, list[str]]) -> list[str]:
+    """Name the recipes whose scores or labels a method learns from, or the recipe that it starts from.
+
+    `named` remembers the teachers of settings, which all models of a chain share.
+    """
     teachers: list[str] = []
     seen: set[str] = set()
     while isinstance(method, TrainedMethod):
-        for stage in method.settings.chain.values():
-            teachers += [name for name in (stage.find("teacher"),) if name]
-            teachers += [name for keys in stage.added for name in keys.teachers]
+        settings = method.settings
+        if id(settings) not in named:
+            named[id(settings)] = [name for stage in settings.chain.values() for name in _teachers_of(stage)]
+        teachers += named[id(settings)]
         parent = start_of(init_of(method), methods)
         if parent is None or parent[0] in seen:
             break
         seen.add(parent[0])
         method = methods[parent[0]]
     return [name for name in dict.fromkeys(teachers) if name in methods]
+
+
+def _teachers_of(stage: ChainStage) -> list[str]:
+    own = stage.find("teacher")
+    return [*([own] if own else []), *(name for keys in stage.added for name in keys.teachers)]
 
 
 def _start_behind(method: Method, methods: Mapping[str, Method]) -> str:
