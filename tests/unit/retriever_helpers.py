@@ -33,7 +33,7 @@ def made(tmp_path_factory):
         for name in NAMES:
             embed(name)
         run(
-            "papers.moma.embed_fused:embed_memory_queries",
+            "papers.moma.embed_memory:embed_memory_queries",
             {"collection": "source/manifest.json", "model": "model/manifest.json"},
             {"embeddings": "queries.npy"},
             EMBEDDING | {"collection": "source", "split": "train"},
@@ -76,7 +76,7 @@ def made(tmp_path_factory):
 def embed(name: str) -> None:
     """Vectors of a memory by the augmenter, and the exported memory."""
     run(
-        "papers.moma.embed_fused:embed_memory",
+        "papers.moma.embed_memory:embed_memory",
         {"collection": f"{name}/manifest.json", "model": "model/manifest.json"},
         {"embeddings": f"{name}.npy"},
         EMBEDDING | {"collection": name, "shard": 0, "shards": 1, "title_join": JOIN},

@@ -87,7 +87,7 @@ def test_the_query_itself_is_told_by_the_text_the_title_and_the_id_as_the_stages
     written("titled", titles, texts, asked)
     embed("titled")
     run(
-        "papers.moma.embed_fused:embed_memory_queries",
+        "papers.moma.embed_memory:embed_memory_queries",
         {"collection": "titled/manifest.json", "model": "model/manifest.json"},
         {"embeddings": "titled-queries.npy"},
         EMBEDDING | {"collection": "titled", "split": "train"},

@@ -222,8 +222,8 @@ def _teachers(method: Method, methods: Mapping[str, Method], named: dict[int, li
 
 
 def _teachers_of(stage: ChainStage) -> list[str]:
-    own = stage.find("teacher")
-    return [*([own] if own else []), *(name for keys in stage.added for name in keys.teachers)]
+    teacher = stage.find("teacher")
+    return [*([teacher] if teacher else []), *(name for keys in stage.added for name in keys.teachers)]
 
 
 def _start_behind(method: Method, methods: Mapping[str, Method]) -> str:

@@ -36,22 +36,11 @@ from zerodr.papers.moma.fusion_encoder import FusionEncoder, load_fusing
 from zerodr.papers.moma.grounding import Grounding, ground
 from zerodr.retrieval.batching import Ahead
 from zerodr.retrieval.candidates import id_ranks
-from zerodr.retrieval.embed import QuerySettings, document_texts, embed_corpus, embed_queries
+from zerodr.retrieval.embed import QuerySettings, document_texts
 from zerodr.retrieval.exact import search_exact
 from zerodr.retrieval.store import EmbeddingStore
 from zerodr.retrieval.vectors import Vectors
 from zerodr.training.data.tokens import SharedTokens
-
-
-def embed_memory(stage: Stage) -> None:
-    """Inputs `collection` (the memory), `model` (with an augmenter); output `embeddings`, rows of one shard."""
-    embed_corpus(stage, augmenter_of(stage.path("model"), True))
-
-
-def embed_memory_queries(stage: Stage) -> None:
-    """Inputs `collection`, `model` (with an augmenter); output `embeddings`, by which augmentation is searched."""
-    embed_queries(stage, augmenter_of(stage.path("model"), True))
-
 
 WINDOW = 256  # queries whose documents are gathered together
 CHECKPOINT_QUERIES = 1 << 17  # queries after which the cache is emptied: a resumed stage gives the same bits

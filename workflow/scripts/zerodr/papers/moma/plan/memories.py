@@ -23,19 +23,19 @@ HITS, WITH_SELF = "hits", "hits-with-self"
 SAME_MODEL = "own"
 
 VERSIONS |= {
-    "papers.moma.embed_fused:embed_memory": 2,
-    "papers.moma.embed_fused:embed_memory_queries": 2,
+    "papers.moma.embed_memory:embed_memory": 2,
+    "papers.moma.embed_memory:embed_memory_queries": 2,
     "papers.moma.retriever:export_memory": 3,
 }
 RULES |= {
     "embed_memory": Rule(
-        "papers.moma.embed_fused:embed_memory",
+        "papers.moma.embed_memory:embed_memory",
         "embed",
         encoding(6000, 3500, 30, 120, sharded=True),
         writes="embeddings",
     ),
     "embed_memory_queries": Rule(
-        "papers.moma.embed_fused:embed_memory_queries", "embed", encoding(4000, 0, 30), writes="embeddings"
+        "papers.moma.embed_memory:embed_memory_queries", "embed", encoding(4000, 0, 30), writes="embeddings"
     ),
     "search_memory": Rule(
         "papers.moma.search_memory:search_memory",
