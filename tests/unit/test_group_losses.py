@@ -14,6 +14,7 @@ from tests.unit.paper_helpers import drawn, told
 from zerodr.config.load import load_bench
 from zerodr.config.papers import item_of
 from zerodr.errors import ConfigError
+from zerodr.papers.coco_dr import report_clusters
 from zerodr.papers.coco_dr.report_clusters import group_losses
 from zerodr.plan import Plan, paths
 from zerodr.plan.items import read_item
@@ -67,6 +68,17 @@ def test_each_group_has_its_loss_and_weight(inputs, tmp_path):
     assert [line[0] for line in lines][:8] == names
     assert "▲" in lines[3][2] and "▼" in lines[3][3], "a lower loss is better"
     assert lines[7] == ["weight", "", "1.50", "0.50"]
+
+
+def test_many_groups_are_rows(inputs, tmp_path, monkeypatch):
+    monkeypatch.setattr(report_clusters, "WIDE", 2)
+    stage, settings = told(ITEM, inputs, tmp_path, methods=tuple(BOTH), values=SEEDS)
+    made = group_losses(stage, settings, item_of(settings.item, "x"))
+    header, lines = made.shown
+    assert header == ["", "queries", "Plain", "Ours: difference", "weight"]
+    assert [line[0] for line in lines] == ["all queries", "few", "many"] and lines[1][-1] == "1.50"
+    assert lines[1][3].startswith("-0.") and lines[1][3].endswith("▲")
+    assert any("in the tsv" in note for note in made.notes)
 
 
 def test_a_figure_is_drawn(inputs, tmp_path):

@@ -185,6 +185,7 @@ def draw_worst_cluster(frame: pd.DataFrame, settings: ItemParams) -> Figure:
 
 
 ALL = "all queries"
+WIDE = 8  # groups that fit beside each other
 
 
 def group_losses(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
@@ -231,6 +232,7 @@ def group_losses(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         "95 % bootstrap intervals over queries; below 0 is better",
         f"weight: a group's weight times the number of groups, {len(names)}, mean over the written steps of training: "
         "1 is as much as every other group; methods whose weights do not build up have none",
+        *(["intervals, and each seed's numbers: in the tsv"] if len(members) > WIDE else []),
         *few_seeds(seeds),
     ]
     return ItemTable(frame, notes, _shown_groups(frame, settings, named, seeds))
@@ -255,25 +257,33 @@ def _weight_columns(by_seed: np.ndarray | None, seeds: list[int]) -> dict[str, f
 def _shown_groups(
     frame: pd.DataFrame, settings: ItemParams, named: list[str], seeds: list[int]
 ) -> tuple[list[str], list[list[str]]]:
-    first = frame[frame["method"] == named[0]]
-    header = ["", *first["group"]]
-    rows = [["queries", *(f"{count:,}" for count in first["queries"])]]
+    """A column a group with intervals and seeds; more than `WIDE` groups are rows, without these."""
+    groups = list(dict.fromkeys(frame["group"]))
+    wide, several = len(groups) > WIDE, len(seeds) > 1
+    rows = [["queries", *(f"{count:,}" for count in frame["queries"][: len(groups)])]]
     for number, method in enumerate(named):
-        of_method = frame[frame["method"] == method]
-        rows.append([settings.methods[method], *map(fixed, of_method["loss"])])
+        of_method, label = frame[frame["method"] == method], settings.methods[method]
+        if not wide or not number:
+            rows.append([label, *map(fixed, of_method["loss"])])
         if number:
             marks = (mark_of(-row.difference, row.p_t_holm) for row in of_method.itertuples())
             gaps = zip(of_method["difference"], marks, strict=True)
-            rows.append(["difference", *(f"{signed(value)} {mark}".rstrip() for value, mark in gaps)])
-            spans = zip(of_method["difference_low"], of_method["difference_high"], strict=True)
-            rows.append(["95 %", *(interval(low, high) for low, high in spans)])
-            for seed in seeds if len(seeds) > 1 else ():
+            name = f"{label}: difference" if wide else "difference"
+            rows.append([name, *(f"{signed(value)} {mark}".rstrip() for value, mark in gaps)])
+            if not wide:
+                spans = zip(of_method["difference_low"], of_method["difference_high"], strict=True)
+                rows.append(["95 %", *(interval(low, high) for low, high in spans)])
+            for seed in seeds if several and not wide else ():
                 rows.append([f"seed {seed}", *map(signed, of_method[f"difference_seed{seed}"])])
         if of_method["weight"].notna().any():
             rows.append(["weight", *map(_weight, of_method["weight"])])
-            for seed in seeds if len(seeds) > 1 else ():
+            for seed in seeds if several and not wide else ():
                 rows.append([f"weight, seed {seed}", *map(_weight, of_method[f"weight_seed{seed}"])])
-    return header, rows
+    if not wide:
+        return ["", *groups], rows
+    return ["", *(row[0] for row in rows)], [
+        list(line) for line in zip(groups, *(row[1:] for row in rows), strict=True)
+    ]
 
 
 def _weight(value: float) -> str:
