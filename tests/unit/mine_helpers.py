@@ -15,7 +15,7 @@ from tests.unit.training_helpers import seal
 from zerodr.artifacts.rankings import Rankings, RankingsWriter
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA
-from zerodr.mining.batch import SCHEMA
+from zerodr.mining.statistics import SCHEMA
 
 Row = tuple[str, list[str], list[str], list[int]]
 DOCUMENTS = [f"d{n}" for n in range(12)]

@@ -15,7 +15,7 @@ from zerodr.artifacts.rankings import Rankings, RankingsWriter
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA
 from zerodr.encoders.start.initial import from_scratch
-from zerodr.mining.batch import SCHEMA as MINED
+from zerodr.mining.statistics import SCHEMA as MINED
 
 QUERIES, DOCUMENTS, K = 24, 30, 3
 JOINS = {"source": " ", "other": " "}

@@ -16,8 +16,8 @@ from zerodr.plan import Plan
 from zerodr.plan.published import find_item, item_collections
 from zerodr.plan.reporting import remark_of
 from zerodr.reporting import items
-from zerodr.reporting.cell_views import cells_section, cells_tsv, title_of
 from zerodr.reporting.cells import CellParams, compare_cells, judge, number, read_cells, shown_cells, tolerance_of
+from zerodr.reporting.published import cells_section, cells_tsv, title_of
 
 CELLS = {"modir": 191, "moma": 593, "berm": 404, "coco-dr": 804, "ddr": 448}
 HEADER = "item\trow\tcolumn\tmetric\tvalue\tnote\n"

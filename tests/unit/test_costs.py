@@ -15,7 +15,7 @@ from zerodr.config.speeds import read_speeds
 from zerodr.operations.estimate import costs, work
 from zerodr.operations.estimate.costs import START_S, Estimates, Past
 from zerodr.operations.estimate.jobs import Job
-from zerodr.operations.estimate.networks import BERT_BASE
+from zerodr.operations.estimate.sizes import BERT_BASE
 from zerodr.plan import Plan
 from zerodr.plan.memory import Network
 

@@ -13,8 +13,7 @@ from tiny_bench import COLLECTION, MODEL, TABLE, make_bench, make_evaluation, pl
 from zerodr.artifacts.record import read_record, write_json
 from zerodr.errors import ArtifactError
 from zerodr.lineage.diff import diff, per_query_file, query_moves
-from zerodr.lineage.graph import Graph
-from zerodr.lineage.tree import flatten
+from zerodr.lineage.graph import Graph, flatten
 from zerodr.plan import paths
 
 RUNS = [paths.run(model, "toy", "standard") for model in ("bm25-flat", "dense")]

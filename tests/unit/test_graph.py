@@ -10,8 +10,7 @@ from tiny_bench import ARCHIVE, COLLECTION, MODEL, TABLE, make_bench, make_colle
 
 from zerodr.artifacts.record import read_record
 from zerodr.errors import ArtifactError
-from zerodr.lineage.graph import Graph, short_name
-from zerodr.lineage.tree import render_tree
+from zerodr.lineage.graph import Graph, render_tree, short_name
 from zerodr.lineage.verify import verify
 from zerodr.plan import paths
 from zerodr.plan.rules import RULES

@@ -13,8 +13,7 @@ from tests.unit.training_helpers import seal
 
 from zerodr.artifacts.record import read_record
 from zerodr.errors import ArtifactError
-from zerodr.mining.batch import SCHEMA
-from zerodr.mining.statistics import histogram
+from zerodr.mining.statistics import SCHEMA, histogram
 
 __all__ = ["here"]
 

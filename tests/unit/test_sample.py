@@ -14,8 +14,7 @@ from tests.unit.training_helpers import seal
 from zerodr.artifacts.rankings import Rankings, read_rankings
 from zerodr.artifacts.record import artifact_digest, read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, corpus_ids, read_qrels, shard_rows
-from zerodr.collections.samples import write_sample
+from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, corpus_ids, read_qrels, shard_rows, write_sample
 from zerodr.errors import ArtifactError
 from zerodr.mining.positives import known_positives
 from zerodr.mining.sample import held_out

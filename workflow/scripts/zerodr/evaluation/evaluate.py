@@ -11,8 +11,7 @@ from pydantic import Field
 
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import count_cut, count_doubts, read_run
-from zerodr.collections.access import corpus_size, read_qrels, split_queries
-from zerodr.collections.samples import SplitSettings
+from zerodr.collections.access import SplitSettings, corpus_size, read_qrels, split_queries
 from zerodr.config.base import validate
 from zerodr.config.measures import FIRST, label_of
 from zerodr.errors import ArtifactError, CollectionError, ProtocolError, nearest

@@ -20,8 +20,7 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.rankings import Rankings, RankingsWriter
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings, total_order, write_run
-from zerodr.collections.access import corpus_size, split_queries
-from zerodr.collections.samples import RankingSettings, SplitSettings, ranked_queries
+from zerodr.collections.access import RankingSettings, SplitSettings, corpus_size, ranked_queries, split_queries
 from zerodr.config.base import validate
 from zerodr.config.methods import LexicalSettings
 from zerodr.errors import ArtifactError

@@ -9,8 +9,7 @@ from zerodr.artifacts.record import Record
 from zerodr.collections.access import queries_file
 from zerodr.errors import ArtifactError, nearest
 from zerodr.evaluation.numbers import fixed, signed
-from zerodr.lineage.graph import Graph
-from zerodr.lineage.tree import brief, flatten
+from zerodr.lineage.graph import Graph, brief, flatten
 from zerodr.plan.rules import facts_of
 
 if TYPE_CHECKING:

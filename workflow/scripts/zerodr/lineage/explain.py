@@ -13,8 +13,7 @@ from types import SimpleNamespace
 from zerodr.artifacts import provenance
 from zerodr.artifacts.record import Record
 from zerodr.errors import ZerodrError
-from zerodr.lineage.graph import Graph
-from zerodr.lineage.tree import brief, flatten
+from zerodr.lineage.graph import Graph, brief, flatten
 from zerodr.plan import Plan
 from zerodr.plan.rules import RULES, Rule, facts_of
 

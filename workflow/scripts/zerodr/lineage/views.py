@@ -10,8 +10,7 @@ from typing import Any
 
 from zerodr.artifacts.manifest import MANIFEST, is_folder_artifact, object_digest
 from zerodr.artifacts.record import Record, record_path
-from zerodr.lineage.graph import short_name
-from zerodr.lineage.tree import flatten
+from zerodr.lineage.graph import flatten, short_name
 from zerodr.plan.rules import facts_of
 
 MAIN_METRIC = "ndcg_cut_10"

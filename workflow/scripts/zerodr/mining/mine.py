@@ -25,12 +25,23 @@ from zerodr.collections.access import corpus_ids, read_qrels
 from zerodr.config.base import Settings, validate
 from zerodr.config.training import NegativesSettings
 from zerodr.errors import ArtifactError, ConfigError
-from zerodr.mining.batch import DICTIONARY, LED_SCHEMA, NAME, ROW_GROUP, SCHEMA, Leaders, MinedBatch, bare_batch
 from zerodr.mining.imported import import_candidates
 from zerodr.mining.negatives import PairSet, choose, entries, words_of
 from zerodr.mining.positives import Positives, known_positives, numbered, rows_among
 from zerodr.mining.sample import SampleSettings, draw
-from zerodr.mining.statistics import MiningTally, Previous, text_numbers
+from zerodr.mining.statistics import (
+    DICTIONARY,
+    LED_SCHEMA,
+    NAME,
+    ROW_GROUP,
+    SCHEMA,
+    Leaders,
+    MinedBatch,
+    MiningTally,
+    Previous,
+    bare_batch,
+    text_numbers,
+)
 
 log = logging.getLogger("zerodr")
 STATISTICS, IMPORTED = "statistics.json", "imported.parquet"

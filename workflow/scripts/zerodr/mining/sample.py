@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from pydantic import Field
 
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import corpus_ids, read_qrels
-from zerodr.collections.samples import write_sample
+from zerodr.collections.access import corpus_ids, read_qrels, write_sample
 from zerodr.config.base import Settings, validate
 from zerodr.mining.negatives import sampled_rows, words_of
 from zerodr.mining.positives import Positives, known_positives

@@ -80,8 +80,7 @@ def lineage(
     depth: Annotated[int | None, typer.Option(min=1, help="Levels to show; all when not given.")] = None,
 ) -> None:
     """Print the sources of an artifact, or its users, as a tree. Exit status 1 when something is missing or damaged."""
-    from zerodr.lineage.graph import Graph
-    from zerodr.lineage.tree import render_tree
+    from zerodr.lineage.graph import Graph, render_tree
 
     graph = Graph()
     path = graph.find(artifact)
@@ -169,8 +168,8 @@ def plan(
     from zerodr.config.words import parse_words
     from zerodr.operations.estimate import costs, sizes
     from zerodr.operations.estimate.jobs import planned_jobs
+    from zerodr.operations.revisions import loose_models
     from zerodr.operations.slurm.cluster import check_planned
-    from zerodr.plan.pins import loose_models
 
     words = _words(config, sets, scale)
     bench = plan_of(words)

@@ -15,8 +15,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
 from zerodr.config.params import Candidate
 from zerodr.evaluation.advice import short_label
-from zerodr.lineage.graph import Graph
-from zerodr.lineage.tree import render_tree
+from zerodr.lineage.graph import Graph, render_tree
 from zerodr.pages.costs import Cost, cost_by_rule, jobs_above
 from zerodr.pages.html import fill
 from zerodr.reporting.panels import COLORS, TEXT, blank, drawing_style, row_labels, svg_of

@@ -13,8 +13,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
 from zerodr.config.measures import label_of
 from zerodr.evaluation.numbers import fixed, p_value, signed
-from zerodr.lineage.graph import Graph
-from zerodr.lineage.tree import render_tree
+from zerodr.lineage.graph import Graph, render_tree
 from zerodr.pages import html
 from zerodr.pages.costs import Cost, cost_of, jobs_above
 from zerodr.plan import paths

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from zerodr.config.archives import refuse_absent
+from zerodr.config.load import refuse_absent
 from zerodr.config.registry import Collection
 from zerodr.config.transform import Transform
 from zerodr.config.user_folders import SHORT

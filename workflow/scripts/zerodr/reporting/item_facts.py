@@ -14,9 +14,9 @@ from zerodr.config.item import Item
 from zerodr.config.papers import SettingsItem, SizesItem, StatisticsItem
 from zerodr.errors import ArtifactError
 from zerodr.evaluation.numbers import fixed, plural
-from zerodr.reporting.cell_views import title_of
 from zerodr.reporting.cells import Key
 from zerodr.reporting.item_inputs import METRIC, ItemParams, ItemTable, read_scores
+from zerodr.reporting.published import title_of
 
 WEIGHTS = "model.safetensors"
 SUMS = ("documents", "queries", "train_pairs", "dev_queries")

@@ -14,11 +14,11 @@ from zerodr.errors import ArtifactError
 from zerodr.evaluation.numbers import tsv
 from zerodr.papers import modules
 from zerodr.reporting import claims, item_facts, item_tables, render
-from zerodr.reporting.cell_views import cells_section, cells_tsv
 from zerodr.reporting.cells import COMPARED, CellParams, Key, compare_cells, read_cells, shown_cells
 from zerodr.reporting.grid import read_summaries
 from zerodr.reporting.item_facts import measured_settings
 from zerodr.reporting.item_inputs import ItemParams, ItemTable, Pairs
+from zerodr.reporting.published import cells_section, cells_tsv
 
 TABLES: dict[str, Callable[[Stage, ItemParams, Item], ItemTable]] = {
     "methods": item_tables.methods,

@@ -11,8 +11,7 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.rankings import Rankings, RankingsWriter, iterate_rankings
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import order_rows, read_run, run_writer, strings, total_order
-from zerodr.collections.access import split_queries
-from zerodr.collections.samples import RankingSettings, SplitSettings
+from zerodr.collections.access import RankingSettings, SplitSettings, split_queries
 from zerodr.config.base import validate
 from zerodr.config.methods import FusionSettings
 from zerodr.errors import ArtifactError, ProtocolError

@@ -20,9 +20,8 @@ from zerodr.artifacts.trec import (
     total_order,
     write_run,
 )
-from zerodr.collections.access import corpus_ids, read_queries, split_queries
+from zerodr.collections.access import SplitSettings, corpus_ids, read_queries, split_queries
 from zerodr.collections.audit import near_id
-from zerodr.collections.samples import SplitSettings
 from zerodr.config.base import validate
 from zerodr.config.measures import FIRST, beyond, label_of
 from zerodr.errors import ArtifactError

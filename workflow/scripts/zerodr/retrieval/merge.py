@@ -13,8 +13,7 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.rankings import Rankings, RankingsWriter
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import order_rows, run_writer, strings
-from zerodr.collections.access import split_queries
-from zerodr.collections.samples import RankingSettings, ranked_queries
+from zerodr.collections.access import RankingSettings, ranked_queries, split_queries
 from zerodr.config.base import validate
 from zerodr.errors import ArtifactError
 from zerodr.retrieval.hits import HitsReader

@@ -12,8 +12,7 @@ from zerodr.artifacts.processor import kind_of_job
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
-from zerodr.collections.access import corpus_ids, corpus_size, shard_rows, split_queries
-from zerodr.collections.samples import SplitSettings, ranked_queries
+from zerodr.collections.access import SplitSettings, corpus_ids, corpus_size, ranked_queries, shard_rows, split_queries
 from zerodr.config.base import validate
 from zerodr.config.index import IndexSettings
 from zerodr.retrieval.approximate import ApproximateIndex, measure_recall

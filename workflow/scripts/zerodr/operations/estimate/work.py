@@ -12,8 +12,7 @@ from zerodr.config.stages import FinetuneStage, PretrainStage
 from zerodr.config.starts import PACKAGE
 from zerodr.config.training import InitSettings, PairSettings
 from zerodr.operations.estimate.jobs import Job
-from zerodr.operations.estimate.networks import network_of
-from zerodr.operations.estimate.sizes import text_rows
+from zerodr.operations.estimate.sizes import network_of, text_rows
 from zerodr.plan import Plan
 from zerodr.plan.lines import SCOPE, Link, link_of
 from zerodr.plan.memory import (

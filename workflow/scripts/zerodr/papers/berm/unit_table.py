@@ -21,8 +21,8 @@ from zerodr.artifacts.trec import strings
 from zerodr.collections.access import read_corpus, read_queries
 from zerodr.encoders.folder.contract import EncoderContract
 from zerodr.errors import ArtifactError, ModelError
-from zerodr.mining.batch import NAME
 from zerodr.mining.positives import Positives, known_positives, rows_among
+from zerodr.mining.statistics import NAME
 from zerodr.training.data.examples import Examples, Ragged
 
 UNITS, STATISTICS = "units.parquet", "statistics.json"

@@ -28,8 +28,8 @@ from zerodr.collections.memories import MemoryTexts, memory_of
 from zerodr.config.base import Settings, validate
 from zerodr.config.params import FinetuneParams
 from zerodr.errors import ArtifactError, CollectionError
-from zerodr.mining.batch import JUDGED, NAME, SCHEMA
 from zerodr.mining.negatives import choose, words_of
+from zerodr.mining.statistics import JUDGED, NAME, SCHEMA
 from zerodr.papers.moma.folders import AUGMENTER, augmenter_of, copy_model
 from zerodr.papers.moma.grounding import banned_documents
 from zerodr.papers.moma.measure_attention import read_attention

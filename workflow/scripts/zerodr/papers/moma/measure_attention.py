@@ -23,7 +23,7 @@ from zerodr.collections.access import split_queries
 from zerodr.collections.memories import MemoryTexts, memory_of
 from zerodr.config.base import Settings, validate
 from zerodr.encoders.network.moving import features_on
-from zerodr.mining.batch import NAME
+from zerodr.mining.statistics import NAME
 from zerodr.papers.moma.fid_attention import Aggregation, fid_attention
 from zerodr.papers.moma.fusion_encoder import FusionEncoder, Grounded, cross_attention, load_fusing
 from zerodr.papers.moma.grounding import Grounding, banned_documents, ground

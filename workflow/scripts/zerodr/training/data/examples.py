@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from zerodr.collections.access import corpus_ids, read_corpus, read_queries
 from zerodr.collections.memories import TEXT, joined_texts
 from zerodr.errors import ArtifactError
-from zerodr.mining.batch import JUDGED, SCORES
+from zerodr.mining.statistics import JUDGED, SCORES
 
 MINED, SCORED = "mined.parquet", "scored.parquet"
 
