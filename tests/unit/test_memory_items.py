@@ -121,8 +121,7 @@ def test_components_at_each_evaluation(tmp_path):
     inputs = component_inputs(tmp_path)
     points = [{"name": item_memories.MRR, "step": 10 * n, "value": n / 10} for n in (4, 5, 6)]
     (inputs["main"][1].with_name("lineage.json")).write_text(json.dumps({"metrics": points}))
-    item = COMPONENTS | {"every_evaluation": True}
-    stage, settings = told(item, inputs, tmp_path, methods=("ours", "own"), stages=STAGES)
+    stage, settings = told(COMPONENTS, inputs, tmp_path, methods=("ours", "own"), stages=STAGES)
     frame = item_memories.components(stage, settings, item_of(settings.item, "x")).frame
     main = frame[(frame["method"] == "ours") & (frame["component"] == "main model")]
     assert main["episode"].tolist() == pytest.approx([1, 4 / 3, 5 / 3, 2])

@@ -166,9 +166,18 @@ def query_inputs(folder: Path) -> dict[str, list[Path]]:
     }
 
 
+def cluster_losses(folder: Path) -> dict[str, list[Path]]:
+    losses = {"ours": [0.2, 0.4, 0.9], "bm25": [0.5, 0.6, 0.1]}
+    files = [folder / f"{name}.losses.parquet" for name in losses]
+    for path, values in zip(files, losses.values(), strict=True):
+        rows = {"query": ["t0", "t1", "t2"], "cluster": pa.array([1, 1, 0], pa.int32()), "loss": values}
+        pq.write_table(pa.table(rows), path)
+    return {"losses": files}
+
+
 def test_the_nearest_cluster_has_source_queries(tmp_path):
     item = {"kind": "nearest_clusters", "method": "ours", "baseline": "bm25", "stage": "ep1"}
-    stage, settings = told(item, query_inputs(tmp_path), tmp_path)
+    stage, settings = told(item, query_inputs(tmp_path) | cluster_losses(tmp_path), tmp_path)
     made = item_queries.nearest_clusters(stage, settings, item_of(settings.item, "x"))
     row = made.frame.iloc[0]
     assert (row["cluster"], row["source_queries"]) == (1, 2), "the third centroid is nearer, but has no source query"
@@ -178,20 +187,15 @@ def test_the_nearest_cluster_has_source_queries(tmp_path):
 
 def test_the_nearest_cluster_gains_on_its_training_queries(tmp_path):
     """COCO-DR figure 5c: the fall of the training loss, and how many of BEIR's nearest clusters have one."""
-    inputs = query_inputs(tmp_path)
-    losses = {"ours": [0.2, 0.4, 0.9], "bm25": [0.5, 0.6, 0.1]}
-    inputs["losses"] = [tmp_path / f"{name}.losses.parquet" for name in losses]
-    for path, values in zip(inputs["losses"], losses.values(), strict=True):
-        rows = {"query": ["t0", "t1", "t2"], "cluster": pa.array([1, 1, 0], pa.int32()), "loss": values}
-        pq.write_table(pa.table(rows), path)
-    item = {"kind": "nearest_clusters", "method": "ours", "baseline": "bm25", "stage": "ep1", "training_loss": True}
+    inputs = query_inputs(tmp_path) | cluster_losses(tmp_path)
+    item = {"kind": "nearest_clusters", "method": "ours", "baseline": "bm25", "stage": "ep1"}
     stage, settings = told(item, inputs, tmp_path)
     made = item_queries.nearest_clusters(stage, settings, item_of(settings.item, "x"))
     row = made.frame.iloc[0]
     assert (row["cluster"], row["training_queries"], row["loss_fall"]) == (1, 2, pytest.approx(0.25))
     assert any("positive for 1 of 1 collections" in note for note in made.notes)
     assert made.measured == {}, "the paper counts among 18"
-    item_queries.draw_clusters(made.frame, settings)
+    item_queries.REPORT.figures["nearest_clusters"](made.frame, settings)
     pq.write_table(pa.table({"query": ["x"], "cluster": pa.array([1], pa.int32()), "loss": [1.0]}), inputs["losses"][0])
     with pytest.raises(ArtifactError, match="are of other queries or clusters"):
         item_queries.nearest_clusters(stage, settings, item_of(settings.item, "x"))

@@ -28,17 +28,15 @@ class PretrainingGainItem(Item):
 
 
 class NearestClustersItem(Item):
-    """The source's query cluster that is nearest to a collection, and what a method gains in both."""
+    """The source's query cluster that is nearest to a collection, what a method gains in both, and losses there."""
 
+    retired: ClassVar = {"training_loss": True}
     method: str
     """A method with query clusters."""
     baseline: str
     """The same without."""
     stage: str
     """The stage whose clusters are taken."""
-    later: ClassVar = ("training_loss",)
-    training_loss: bool = False
-    """Compare losses on the cluster's training queries, too."""
 
 
 class WorstClusterItem(Item):

@@ -219,9 +219,8 @@ def _gain_item(plan: Plan, item: PretrainingGainItem, collections: list[str]) ->
 @reads(NearestClustersItem)
 def _clusters_item(plan: Plan, item: NearestClustersItem, collections: list[str]) -> Reads:
     link = clustered(plan, Link(item.method, item.stage))
-    clusters = {"clusters": [paths.clusters(link.method, SCOPE, link.stage)]}
-    if item.training_loss:
-        clusters["losses"] = [paths.training_losses(link.name, name) for name in (item.method, item.baseline)]
+    losses = [paths.training_losses(link.name, name) for name in (item.method, item.baseline)]
+    clusters = {"clusters": [paths.clusters(link.method, SCOPE, link.stage)], "losses": losses}
     return _query_item(plan, item, collections, plan.chains.parent(link), clusters)
 
 

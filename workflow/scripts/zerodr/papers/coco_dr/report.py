@@ -49,13 +49,12 @@ def nearest_clusters(stage: Stage, settings: item_inputs.ItemParams, item: Item)
     source = _differences(scores, item, settings.source, queries[settings.source])
     distances = np.square(centroids).sum(1) - 2 * vectors[settings.source] @ centroids.T  # up to a constant of a row
     owner = distances.argmin(1)
-    falls, counts = _loss_falls(stage, len(centroids)) if item.training_loss else (np.zeros(0), np.zeros(0))
+    falls, counts = _loss_falls(stage, len(centroids))
     rows = []
     for name in settings.collections:
         nearness = (vectors[name] @ centroids.T).mean(0)
         nearness[np.bincount(owner, minlength=len(centroids)) == 0] = -np.inf  # no source query to tell a gain on
-        if item.training_loss:
-            nearness[counts == 0] = -np.inf
+        nearness[counts == 0] = -np.inf
         cluster = int(nearness.argmax())
         near = source[owner == cluster]
         there = item_inputs.gain(near, near * 0, settings.bootstrap_samples, stage.seed)
@@ -63,35 +62,31 @@ def nearest_clusters(stage: Stage, settings: item_inputs.ItemParams, item: Item)
             scores[item.method, name], scores[item.baseline, name], settings.bootstrap_samples, stage.seed
         )
         row = {"collection": name, "cluster": cluster, "source_queries": len(near)}
-        row |= {"loss_fall": float(falls[cluster]), "training_queries": int(counts[cluster])} if len(counts) else {}
+        row |= {"loss_fall": float(falls[cluster]), "training_queries": int(counts[cluster])}
         rows.append(row | there.columns("source_gain") | here.columns("gain"))
     frame, measured = pd.DataFrame(rows), dict[Key, float | str]()
     method, baseline = settings.methods[item.method], settings.methods[item.baseline]
     both = int(((frame["source_gain"] > 0) == (frame["gain"] > 0)).sum())
+    members = settings.published.members if settings.published else {}
+    column_of = {name: column for column, names in members.items() for name in names}
+    by_column = frame.groupby(frame["collection"].replace(column_of))["loss_fall"].mean()
+    lower = int((by_column > 0).sum())
     notes = [
         f"clusters of {method}'s stage {item.stage}; nearest by the mean inner product of a collection's "
         f"queries with its centroid; gains: nDCG@10 of {method} minus that of {baseline}, on the cluster's "
         f"queries of {settings.source}/{settings.splits[settings.source]} and on the collection",
         f"gains have one sign on both sides for {both} of {len(frame)} collections",
         item_inputs.correlation(frame["source_gain"], frame["gain"], "gains of clusters and of collections"),
+        f"fall of the loss: {baseline}'s minus {method}'s on the cluster's training queries, of "
+        f"{int(counts.sum()):,} queries in all, each against the relevant documents of all of them; positive for "
+        f"{lower} of {len(by_column)} collections",
+        item_inputs.correlation(frame["loss_fall"], frame["gain"], "falls of the loss and gains of collections"),
     ]
     columns = {"": "{collection}", "cluster": "{cluster}", "its source queries": "{source_queries}"}
-    columns |= {"gain there": "{source_gain_interval}"}
-    if item.training_loss:
-        columns |= {"training queries": "{training_queries}", "fall of their loss": "{loss_fall:+.4f}"}
-        members = settings.published.members if settings.published else {}
-        column_of = {name: column for column, names in members.items() for name in names}
-        by_column = frame.groupby(frame["collection"].replace(column_of))["loss_fall"].mean()
-        lower = int((by_column > 0).sum())
-        notes += [
-            f"fall of the loss: {baseline}'s minus {method}'s on the cluster's training queries, of "
-            f"{int(counts.sum()):,} queries in all, each against the relevant documents of all of them; positive for "
-            f"{lower} of {len(by_column)} collections",
-            item_inputs.correlation(frame["loss_fall"], frame["gain"], "falls of the loss and gains of collections"),
-        ]
-        if len(by_column) == COLLECTIONS:
-            measured[item.method, settings.source, "clusters_with_lower_loss"] = float(lower)
-    columns["gain on the collection"] = "{gain_interval}"
+    columns |= {"gain there": "{source_gain_interval}", "training queries": "{training_queries}"}
+    columns |= {"fall of their loss": "{loss_fall:+.4f}", "gain on the collection": "{gain_interval}"}
+    if len(by_column) == COLLECTIONS:
+        measured[item.method, settings.source, "clusters_with_lower_loss"] = float(lower)
     return item_inputs.ItemTable(frame, notes, item_inputs.printed(rows, settings, columns), measured)
 
 
@@ -257,13 +252,6 @@ def draw_against(x: str, what: str) -> Callable[[pd.DataFrame, item_inputs.ItemP
     return draw
 
 
-def draw_clusters(frame: pd.DataFrame, settings: item_inputs.ItemParams) -> Figure:
-    """Draw gains against those on the nearest cluster: the fall of its training loss, where it was measured."""
-    if "loss_fall" in frame:
-        return draw_against("loss_fall", "fall of the training loss of the nearest source cluster")(frame, settings)
-    return draw_against("source_gain", "gain in nDCG@10 on the nearest source cluster")(frame, settings)
-
-
 REPORT = item_inputs.Report(
     {
         "spaces": spaces,
@@ -276,7 +264,7 @@ REPORT = item_inputs.Report(
     {
         "spaces": draw_spaces,
         "pretraining_gain": draw_against("reduction", "part of the contrastive loss that the pretraining takes off"),
-        "nearest_clusters": draw_clusters,
+        "nearest_clusters": draw_against("loss_fall", "fall of the training loss of the nearest source cluster"),
         "worst_cluster": draw_worst_cluster,
         "group_losses": draw_group_losses,
     },

@@ -15,13 +15,11 @@ class SharesItem(TargetItem):
 
 
 class ComponentsItem(TargetItem):
-    """MRR@10 of the main model and of the augmenter on held-out source queries, by episode."""
+    """MRR@10 of main model and augmenter on held-out source queries, at each evaluation (training.evaluate_steps)."""
 
-    later: ClassVar = ("every_evaluation",)
+    retired: ClassVar = {"every_evaluation": True}
     methods: tuple[str, ...] = Field(min_length=1)
     """Methods with memories."""
-    every_evaluation: bool = False
-    """Show each evaluation of a training (training.evaluate_steps), not the last of an episode alone."""
 
 
 class MixturesItem(TextItem):

@@ -119,21 +119,15 @@ def components(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
             for name, path in both.items():
                 values = [] if path is None else _values(path, MRR)
                 for count, value in enumerate(values, 1):
-                    if count < len(values) and not item.every_evaluation:
-                        continue
                     episode = number - 1 + count / len(values) if count < len(values) else number
                     rows.append({"method": method, "episode": episode, "component": name, "mrr": value})
     notes = [
         f"MRR@10 of held-out training queries of {settings.source} against the documents that were mined for them "
         "in that episode, so pools differ from episode to episode; the augmenter's queries are not augmented; "
-        "relevant are judged documents only, for both, not what attention selects"
+        "relevant are judged documents only, for both, not what attention selects",
+        "episode 1.33: after a third of the second one's evaluations; at scale paper there is one after each epoch",
     ]
-    if item.every_evaluation:
-        notes.append(
-            "episode 1.33: after a third of the second one's evaluations; at scale paper there is one after each epoch"
-        )
-    form = "{episode:.2f}" if item.every_evaluation else "{episode}"
-    columns = {"": "{method}", "episode": form, "component": "{component}", "MRR@10": "{mrr:.4f}"}
+    columns = {"": "{method}", "episode": "{episode:.2f}", "component": "{component}", "MRR@10": "{mrr:.4f}"}
     return ItemTable(pd.DataFrame(rows), notes, printed(rows, settings, columns))
 
 
