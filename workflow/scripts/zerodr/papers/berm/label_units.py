@@ -149,9 +149,7 @@ def label_units(stage: Stage) -> None:
     known = unit_table.positives_of(source, settings.split, corpus, mined)
     queries = unit_table.query_texts(source, known.queries)
     analyze = analyzer_of(read_about(stage.path("index"))["language"])
-    passages = read_passages(
-        source, corpus, np.unique(known.documents), stage.path("units"), settings.title_join, analyze
-    )
+    passages = read_passages(source, np.unique(known.documents), stage.path("units"), settings.title_join, analyze)
     holders, documents = read_holders(stage.path("index"))
     sizes = [len(terms) for passage in passages.values() for terms in passage.terms]
     mean = float(np.mean(sizes)) if sizes else 1.0
@@ -196,7 +194,7 @@ def label_units(stage: Stage) -> None:
 
 
 def read_passages(
-    source: Path, corpus: pa.Array, rows: np.ndarray, folder: Path, title_join: str | None, analyze: Any
+    source: Path, rows: np.ndarray, folder: Path, title_join: str | None, analyze: Any
 ) -> dict[str, Passage]:
     """The positives with their units, by id.
 

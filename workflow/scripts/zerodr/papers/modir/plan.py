@@ -49,16 +49,16 @@ def _target_collections(plan: Plan, link: Link) -> Files:
 
 @adds_params("finetune", "adversary")
 def _adaptation(plan: Plan, link: Link) -> Params:
-    adversary, protocol = adversarial(plan, link), plan.chains.trained(link.method).protocol
+    adversary = adversarial(plan, link)
     assert adversary is not None, f"{link.name} has no adversary"
     before = link._replace(stage=plan.chains.before(link).partition(".")[0])
     return {
-        "targets": _texts(plan, link.scope, protocol, adversary.queries),
+        "targets": _texts(plan, link.scope, adversary.queries),
         "continue_classifier": adversarial(plan, before) is not None,
     }
 
 
-def _texts(plan: Plan, scope: str, protocol: str, queries: str) -> Params:
+def _texts(plan: Plan, scope: str, queries: str) -> Params:
     """How the texts of a target's collections are read."""
     return {
         name: {"split": _split(plan, name, queries), "title_join": plan.collection(name).title_join}
@@ -122,7 +122,7 @@ def _domain_params(plan: Plan, wc: Any) -> Params:
     split = plan.collection(source).evaluation_split or settings.source_split
     return {
         "source": {"split": split, "title_join": plan.collection(source).title_join},
-        "targets": _texts(plan, wc.target, settings.protocol, "test"),
+        "targets": _texts(plan, wc.target, "test"),
     }
 
 

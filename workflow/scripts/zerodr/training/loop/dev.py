@@ -9,7 +9,7 @@ from torch import Tensor
 
 from zerodr.encoders.network.moving import features_on, on_device
 from zerodr.training.data.batches import length_groups
-from zerodr.training.data.examples import Examples, Ragged
+from zerodr.training.data.examples import Examples
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import Forward
 
@@ -51,14 +51,10 @@ def pool_of(examples: Examples, rows: np.ndarray, negatives: int) -> tuple[np.nd
         document numbers (P,), ascending; for each query the columns of its judged documents, which all its positives
         are where the examples have none.
     """
-
-    def first(lists: Ragged, row: int, count: int | None) -> np.ndarray:
-        return lists[row][:count]
-
     judged = examples.positives if examples.judged is None else examples.judged
-    relevant = [first(judged, int(row), None) for row in rows]
-    positives = [first(examples.positives, int(row), None) for row in rows]
-    mined = [first(examples.negatives, int(row), negatives) for row in rows]
+    relevant = [judged[int(row)] for row in rows]
+    positives = [examples.positives[int(row)] for row in rows]
+    mined = [examples.negatives[int(row)][:negatives] for row in rows]
     pool = np.unique(np.concatenate(relevant + positives + mined))
     return pool, [np.searchsorted(pool, np.unique(documents)).tolist() for documents in relevant]
 
