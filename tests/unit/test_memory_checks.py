@@ -34,7 +34,6 @@ def test_a_given_augmenter_that_does_not_exist_or_comes_from_itself_is_refused(r
             r"memories: hold 30764 documents \(memory-mesh: 30764\), a query is augmented with 40000: .* at most 30764",
         ),
         ({"training": {"precision": "fp16"}}, "moma1: training.precision: fp16 is refused for T5"),
-        ({"augmenter": {"selected": 2, "training": {"precision": "fp16"}}}, "augmenter.training.precision: fp16"),
     ],
 )
 def test_what_can_not_be_meant(root, change, telling):

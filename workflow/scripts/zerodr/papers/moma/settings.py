@@ -10,7 +10,7 @@ from zerodr.config.additions import PaperKeys
 from zerodr.config.base import Settings
 from zerodr.config.index import IndexSettings
 from zerodr.config.stages import FinetuneStage, LearningStage, PaperSettings
-from zerodr.config.training import ObjectiveSettings, TrainingSettings
+from zerodr.config.training import ObjectiveSettings
 
 SOURCE, TARGET = "source", "target"
 
@@ -82,6 +82,7 @@ class Selection(Settings):
 class AugmenterSettings(Selection):
     """The component that retrieves augmentation documents."""
 
+    retired: ClassVar = Selection.retired | {"training": None}
     mode: Literal["learned", "frozen", "own"] = "learned"
     """`learned` from the main model's attention; `frozen`: that of `init`; `own`: the main model itself retrieves,
     without augmentation."""
@@ -89,8 +90,6 @@ class AugmenterSettings(Selection):
     """frozen: `<recipe>/<stage>` whose model is the augmenter, in training too. None: the one of the stage before."""
     objective: AugmenterObjective | None = None
     """The loss; `adist` learns the attention over the retrieved documents instead. None: the stage's."""
-    training: TrainingSettings | None = None
-    """Its optimisation. None: as the main model."""
 
     @model_validator(mode="after")
     def _possible(self) -> AugmenterSettings:
@@ -164,21 +163,14 @@ class MemoryStage(FinetuneStage):
                 f"augmenter.selected {self.augmenter.selected} is more than the {self.memory.documents} "
                 "documents of a query"
             )
-        for training in (self.training, self.augmenter.training or self.training):
-            if training.save_steps or training.keep_optimizer:
-                raise ValueError("training.save_steps and keep_optimizer are not for moma stages: leave them out")
+        if self.training.save_steps or self.training.keep_optimizer:
+            raise ValueError("training.save_steps and keep_optimizer are not for moma stages: leave them out")
         return self
 
     @property
     def other_models(self) -> tuple[str, ...]:
         """The frozen augmenter, where one is named."""
         return () if self.augmenter.init is None else (self.augmenter.init,)
-
-    @property
-    def trainings(self) -> dict[str, TrainingSettings]:
-        """Return the objectives: of the main model, and of the augmenter if it differs."""
-        training = self.augmenter.training
-        return super().trainings | ({} if training is None else {"augmenter.training": training})
 
 
 class InferenceKeys(PaperKeys):

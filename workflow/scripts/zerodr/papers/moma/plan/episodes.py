@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from zerodr.config.methods import LexicalSettings
-from zerodr.config.training import ObjectiveSettings, TrainingSettings
+from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import ConfigError
 from zerodr.papers.moma.checks import plugged_in
 from zerodr.papers.moma.items import CasesItem, ComponentsItem, SharesItem
@@ -21,7 +21,7 @@ from zerodr.papers.moma.plan.memories import (
     named_augmenter,
     title_joins,
 )
-from zerodr.papers.moma.settings import SOURCE, AugmenterStage, MemoryStage
+from zerodr.papers.moma.settings import SOURCE, AugmenterStage, MemoryStage, Selection
 from zerodr.plan import paths
 from zerodr.plan.dense import embedding
 from zerodr.plan.items import Reads, reads
@@ -125,7 +125,7 @@ def _learned_params(plan: Plan, wc: Any) -> Params:
     chosen = augmenter.model_dump(mode="json", include={"selected", "depth", "count"})
     return (
         chosen
-        | augmenter.retired
+        | Selection.retired
         | {
             "source": queries[1],
             "split": queries[2],
@@ -149,7 +149,7 @@ def _augmenter_params(plan: Plan, wc: Any) -> Params:
     objective: ObjectiveSettings = stage.augmenter.objective or stage.objective
     if stage.augmenter.distils:
         objective = objective.model_copy(update={"negatives_per_query": stage.memory.documents})
-    settings = {"objective": objective.model_dump(), "training": _augmenter_training(stage).model_dump()}
+    settings = {"objective": objective.model_dump(), "training": stage.training.model_dump()}
     return {
         "settings": AugmenterStage.model_validate(settings).model_dump(mode="json"),
         "schedule": _augmenter_schedule(plan, link),
@@ -161,14 +161,10 @@ def _augmenter_params(plan: Plan, wc: Any) -> Params:
     }
 
 
-def _augmenter_training(stage: MemoryStage) -> TrainingSettings:
-    return stage.augmenter.training or stage.training
-
-
 def _augmenter_schedule(plan: Plan, link: Link) -> Params:
     """The main model's schedule, counted in the augmenters' steps."""
     stages = plan.chains.trained(link.method).chain.items()
-    trainings = {name: _augmenter_training(stage) for name, stage in stages if isinstance(stage, MemoryStage)}
+    trainings = {name: stage.training for name, stage in stages if isinstance(stage, MemoryStage)}
     training, at = trainings[link.stage], list(trainings).index(link.stage)
     first = sum(training.steps for training in list(trainings.values())[:at])
     ends = training.schedule == "linear" and training.schedule_steps is None
