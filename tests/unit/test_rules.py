@@ -82,7 +82,7 @@ def trainings(plan: Plan) -> dict[tuple[str, str], Any]:
     """Stages with a training, by recipe and name."""
     recipes = [name for name, method in plan.bench.methods.items() if method.kind == "trained" and "@" not in name]
     chains = {name: plan.chains.trained(name).chain for name in recipes}
-    return {(name, key): stage for name, chain in chains.items() for key, stage in chain.items() if stage.trainings}
+    return {(name, key): stage for name, chain in chains.items() for key, stage in chain.items() if stage.optimisation}
 
 
 def rendered(plan: Plan) -> dict[tuple[str, str], str]:

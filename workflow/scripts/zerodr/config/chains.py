@@ -62,7 +62,7 @@ def _check_stages(name: str, method: TrainedMethod, methods: dict[str, Method]) 
             _check_teacher(where, settings, methods)
             if settings.keep_index is not None:
                 check_frozen_index(where, settings.keep_index, method.settings, methods)
-        training = settings.trainings.get("training")
+        training = settings.optimisation
         if training is None:
             continue
         if training.keep_optimizer and not number:

@@ -95,9 +95,9 @@ class ChainStage(Extensible):
         return ()
 
     @property
-    def trainings(self) -> dict[str, TrainingSettings]:
-        """Optimisation of the stage's models, by key; empty where none is trained."""
-        return {"training": self.training} if isinstance(self, LearningStage | PretrainStage) else {}
+    def optimisation(self) -> TrainingSettings | None:
+        """Optimisation of the stage's model; None where none is trained."""
+        return self.training if isinstance(self, LearningStage | PretrainStage) else None
 
     @property
     def save_steps(self) -> tuple[int, ...]:

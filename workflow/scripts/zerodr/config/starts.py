@@ -181,11 +181,9 @@ def check_precision(name: str, method: TrainedMethod, methods: Mapping[str, Meth
     """
     is_t5 = comes_from_t5(name, methods)
     for stage, settings in method.settings.chain.items():
-        for key, training in settings.trainings.items():
-            if training.precision == "fp16" and is_t5:
-                raise ConfigError(
-                    f"method {name}: stage {stage}: {key}.precision",
-                    "fp16 is refused for T5: its activations pass fp16's "
-                    "largest number (65504), giving infinity and NaN",
-                    "set bf16 or fp32",
-                )
+        if is_t5 and settings.optimisation is not None and settings.optimisation.precision == "fp16":
+            raise ConfigError(
+                f"method {name}: stage {stage}: training.precision",
+                "fp16 is refused for T5: its activations pass fp16's largest number (65504), giving infinity and NaN",
+                "set bf16 or fp32",
+            )

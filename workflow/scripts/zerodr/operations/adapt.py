@@ -28,8 +28,7 @@ from zerodr.errors import ConfigError, MachineError, nearest
 from zerodr.operations.changed import announced, checked, concluded, keep, read_earlier
 from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estimates_of, slowdown
 from zerodr.operations.estimate.jobs import Job, planned_jobs
-from zerodr.operations.estimate.networks import known_network
-from zerodr.operations.estimate.sizes import sizes_of
+from zerodr.operations.estimate.sizes import known_network, sizes_of
 from zerodr.plan import Plan, paths
 from zerodr.plan.adaptation import FEW, is_adapted, is_trained, whole_vectors
 from zerodr.plan.lines import SCOPE

@@ -299,7 +299,7 @@ class Chains(Lines):
     @remembered
     def _making(self, link: Link) -> list[Any]:
         stage = self.chain(link)[link.stage]
-        if not stage.trainings:
+        if stage.optimisation is None:
             parents = [self.history(link._replace(stage=name)) for name in self.named_parents(stage)]
             return [link.stage, stage, *parents]
         corpora = self.corpora(link) if stage.unlabelled else None

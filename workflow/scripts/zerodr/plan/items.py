@@ -196,8 +196,8 @@ def target_steps(plan: Plan, name: str, target: str) -> int:
     for stage in (target_chain[at] for at in chains.line(method, chains.last(name))):
         starts += chains.other_parents(stage)
         reads_target = isinstance(stage, PretrainStage) or any(stage.find(key) for key in READS_TARGET)
-        if stage.scope == "target" and reads_target:
-            steps += stage.trainings["training"].steps
+        if stage.scope == "target" and reads_target and stage.optimisation is not None:
+            steps += stage.optimisation.steps
     return steps + sum(target_steps(plan, "@".join(start), target) for start in starts if start is not None)
 
 

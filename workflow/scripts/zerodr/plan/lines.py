@@ -209,7 +209,7 @@ class Lines:
     def trainings(self, method: str, scope: str = SCOPE) -> dict[str, TrainingSettings]:
         """Optimisation of the stages of a chain that train, by stage."""
         chain = self.chain(Link(method, INIT, scope))
-        return {name: stage.trainings["training"] for name, stage in chain.items() if stage.trainings}
+        return {name: stage.optimisation for name, stage in chain.items() if stage.optimisation is not None}
 
     @remembered
     def schedule(self, link: Link) -> dict[str, Any]:
