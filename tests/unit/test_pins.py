@@ -18,9 +18,9 @@ from encoder_helpers import tiny_bert
 from zerodr.config.load import load_bench
 from zerodr.config.pins import LOCK, read_lock, render_lock
 from zerodr.errors import ConfigError
-from zerodr.operations.revisions import loose_models, planned_writers
 from zerodr.operations.stand_ins.hub import Hub, Repository
 from zerodr.plan import Plan
+from zerodr.plan.pins import loose_models, planned_writers
 
 HUB = "kind: encoder\nlabel: x\ndescription: x\nsettings: {model: organisation/name}\n"
 TRAINED = """

@@ -168,8 +168,8 @@ def plan(
     from zerodr.config.words import parse_words
     from zerodr.operations.estimate import costs, sizes
     from zerodr.operations.estimate.jobs import planned_jobs
-    from zerodr.operations.revisions import loose_models
     from zerodr.operations.slurm.cluster import check_planned
+    from zerodr.plan.pins import loose_models
 
     words = _words(config, sets, scale)
     bench = plan_of(words)

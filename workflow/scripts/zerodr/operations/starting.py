@@ -21,12 +21,13 @@ from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estim
 from zerodr.operations.estimate.jobs import jobs_of
 from zerodr.operations.estimate.sizes import disk_warning
 from zerodr.operations.folders import notices
-from zerodr.operations.revisions import lock_models, loose_models, planned_writers
+from zerodr.operations.revisions import lock_models
 from zerodr.operations.screen import Screen
 from zerodr.operations.slurm.cluster import ceilings, check_planned, request_of, require_slurm, submitting
 from zerodr.operations.slurm.submission import refusal, start_again, wait_for_jobs
 from zerodr.operations.warm import fork_jobs
 from zerodr.plan import Plan
+from zerodr.plan.pins import loose_models, planned_writers
 from zerodr.plan.resources import Ceiling
 from zerodr.plan.rules import facts_of
 from zerodr.plan.targets import other_names
