@@ -91,11 +91,14 @@ def test_changed_code_starts_another_process(warm):
     assert run(warm, FACTS) == 0 and warm._edited == first
 
 
-def test_ctrl_c_reaches_the_job_alone(tmp_path):
-    """The job ends as at a terminal, its warm process does not, and Snakemake hears its exit code."""
+def test_ctrl_c_reaches_the_job_and_one_that_is_about_to_begin(tmp_path):
+    """The job ends as at a terminal, its warm process does not, and Snakemake hears its exit code.
+
+    Libraries of the first job are imported for seconds before it begins, and it must not train for minutes after that.
+    """
     begun = "open('begun', 'w').close(); import time"
     (tmp_path / "1.py").write_text(f"{begun}\ntry: time.sleep(60)\nexcept KeyboardInterrupt: raise SystemExit(130)\n")
-    (tmp_path / "2.py").write_text("")
+    (tmp_path / "2.py").write_text("open('late', 'w').close()")
     program = """
 import os, signal
 from zerodr.operations.warm import WarmProcess
@@ -118,4 +121,4 @@ for name in ("1.py", "2.py"):
         time.sleep(0.1)
     time.sleep(0.5)
     os.killpg(job.pid, signal.SIGINT)
-    assert job.communicate(timeout=120)[0].split() == ["130", "0"]
+    assert job.communicate(timeout=120)[0].split() == ["130", "130"] and not (tmp_path / "late").exists()

@@ -119,7 +119,8 @@ def fork_jobs() -> None:
 
 def serve(requests: int) -> None:
     """Fork a watcher and its job for each request, until Snakemake ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for Snakemake and the jobs
+    interrupts: list[int] = []  # Ctrl-C is for Snakemake and the jobs, of which one may be about to begin
+    signal.signal(signal.SIGINT, lambda number, frame: interrupts.append(number))
     _import(COMMON)
     provenance.code()  # what was imported here is what the records of the jobs name
     with socket.socket(fileno=requests) as channel:
@@ -134,7 +135,7 @@ def serve(requests: int) -> None:
                 gc.freeze()  # a job that counts the references of what it did not make copies all of it
                 if _forkable() and not os.fork():
                     channel.close()
-                    _watch(snakemake, request)
+                    _watch(snakemake, request, interrupts)
 
 
 def _forkable() -> bool:
@@ -149,12 +150,12 @@ def _import(names: Any) -> None:
             importlib.import_module(name)
 
 
-def _watch(snakemake: socket.socket, request: dict[str, Any]) -> NoReturn:
+def _watch(snakemake: socket.socket, request: dict[str, Any], interrupts: list[int]) -> NoReturn:
     """Fork the job and report its end and what it used, in this process; run the job, in the forked one."""
     job = os.fork()
     if not job:
         snakemake.close()
-        _run(request)
+        _run(request, interrupts)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the job decides how it ends
     with suppress(OSError):  # Snakemake was killed
         snakemake.sendall(b"started\n")
@@ -168,8 +169,10 @@ def _watch(snakemake: socket.socket, request: dict[str, Any]) -> NoReturn:
     os._exit(0)
 
 
-def _run(request: dict[str, Any]) -> NoReturn:
+def _run(request: dict[str, Any], interrupts: list[int]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if interrupts:
+        _end(128 + signal.SIGINT)
     os.environ.clear()
     os.environ.update(request["environment"])
     tempfile.tempdir = None  # TMPDIR may have changed
