@@ -16,7 +16,7 @@ WITH_EXAMPLES = sorted(
 )
 SEARCH = ("batching", "candidates", "exact", "feedback", "fuse", "merge", "search", "vectors")
 ENCODERS = (
-    *("folder.contract", "network.families", "network.heads", "network.tokenizing", "network.trainable"),
+    *("folder.contract", "network.heads", "network.loading", "network.tokenizing", "network.trainable"),
     *("pretraining.condenser", "pretraining.prediction"),
 )
 SHOWN = ("metrics", "significance")  # modules of evaluation whose public functions all have an example
