@@ -72,7 +72,6 @@ def test_a_step_of_coco(tmp_path):
 
 FORMS = {
     "lora": RemSettings(shape="lora", rank=4),
-    "lora_alpha8": RemSettings(shape="lora", rank=4, alpha=8),
     "pa": RemSettings(shape="pa", bottleneck=4),
     "both": RemSettings(rank=4, bottleneck=4),
 }
