@@ -29,6 +29,7 @@ from lookup_helpers import (
 from typer.testing import CliRunner
 
 from zerodr import Retriever
+from zerodr.artifacts.record import write_json
 from zerodr.artifacts.trec import read_run
 from zerodr.config.load import load_bench
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, ModelError
@@ -203,7 +204,7 @@ def test_other_documents_are_searched_by_the_same_method(root, monkeypatch, tmp_
 
 def test_a_changed_folder_is_said(root, monkeypatch, caplog):
     monkeypatch.chdir(root)
-    corpus = Path("notes/corpus.jsonl")
+    corpus, page = Path("notes/corpus.jsonl"), Path("exports/index.html.lineage.json")
     before = corpus.read_text()
     search(f"exports/{FUSED}", "pie")
     assert "changed since" not in caplog.text
@@ -211,8 +212,13 @@ def test_a_changed_folder_is_said(root, monkeypatch, caplog):
         corpus.write_text(before + json.dumps({"_id": "z", "text": "new"}) + "\n")
         search(f"exports/{FUSED}", "pie")
         assert "notes/corpus.jsonl changed since the index was made" in caplog.text
+        assert "give again: zerodr adapt notes" in caplog.text
+        write_json(page, {"spec": {"params": {"command": "zerodr adapt notes --method zero"}}})
+        search(f"exports/{FUSED}", "pie")
+        assert "give again: zerodr adapt notes --method zero" in caplog.text
     finally:
         corpus.write_text(before)
+        page.unlink(missing_ok=True)
 
 
 def test_a_changed_folder_is_checked_and_what_lost_is_not_trained_again(root, monkeypatch):

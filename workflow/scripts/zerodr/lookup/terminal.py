@@ -22,7 +22,7 @@ from rich.table import Table
 
 from zerodr.artifacts.manifest import file_digest, object_digest
 from zerodr.artifacts.progress import Progress
-from zerodr.artifacts.record import STATE, write_json
+from zerodr.artifacts.record import STATE, read_record, write_json
 from zerodr.collections.access import corpus_size
 from zerodr.config.registry import Collection
 from zerodr.config.user_folders import SHORT, UserFolder, find_files, label_of, not_read
@@ -113,7 +113,8 @@ def stale(index: Path, name: str) -> str:
 
     Args:
         index: of the retriever.
-        name: of its collection, which the command to give names where the folder has another name.
+        name: of its collection, which the command to give names where the folder has another name. Next to a page it
+            is the command that made the page.
 
     Raises:
         ArtifactError: there is no index.
@@ -124,7 +125,8 @@ def stale(index: Path, name: str) -> str:
     folder = read_index(index)["folder"]
     named = "" if label_of(Path(folder)).lower().replace(" ", "-") == name else f" --name {shlex.quote(name)}"
     names = f"{', '.join(changed[:NAMED])}{' and others' if len(changed) > NAMED else ''}"
-    command = f"zerodr adapt {shlex.quote(folder)}{named}"
+    page = read_record(index.parents[1] / "index.html")
+    command = page["spec"]["params"]["command"] if page else f"zerodr adapt {shlex.quote(folder)}{named}"
     return f"{names} changed since the index was made, and hits are of the old documents; give again: {command}"
 
 
