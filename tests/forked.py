@@ -152,6 +152,7 @@ def _become(words: list[str], cwd: str, env: dict[str, str], outputs: str, sessi
     tempfile.tempdir = None  # TMPDIR may have changed
     sys.path[:2] = [cwd, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
     sys.argv = ["-m", *words[1:]]
+    sys.orig_argv = [sys.executable, *([] if words[0] == "-c" else ["-m"]), *words]
     code: Any = 0
     try:
         if words[0] == "-c":
