@@ -236,6 +236,7 @@ def test_a_changed_folder_is_checked_and_what_lost_is_not_trained_again(root, mo
     every = [LEXICAL, DENSE, FUSED, "zero", "adapt-query", "hybrid+adapt-query", "adapt"]
     assert checked(plan, every, "zero") == every[:4]
     assert checked(plan, every, "hybrid+adapt-query") == every[:6]
+    assert checked(plan, [LEXICAL, "adapt-query"], LEXICAL) == [LEXICAL, "adapt-query"], "one alone is no comparison"
     assert announced(earlier, ["adapt"], {})[1].endswith("chosen; not trained again: adapt; --afresh trains anew")
     lines = concluded("notes", "zero", {})
     assert lines[0].endswith("hybrid+zero, where it was zero")

@@ -43,9 +43,10 @@ def read_choice(name: str) -> str:
 
 
 def checked(plan: Plan, candidates: Sequence[str], choice: str) -> list[str]:
-    """Leave out candidates that would be trained again and were not chosen."""
+    """Leave out candidates that would be trained again and were not chosen, unless one would be left to compare."""
     stay = {choice, encoder_of(plan, choice)}
-    return [one for one in candidates if one in stay or not is_trained(plan, one)]
+    left = [one for one in candidates if one in stay or not is_trained(plan, one)]
+    return left if len(left) > 1 else list(candidates)
 
 
 def keep(plan: Plan, name: str, changed: bool) -> dict[str, str]:
