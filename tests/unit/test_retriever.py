@@ -174,8 +174,10 @@ def test_wrong_calls_are_answered(root, monkeypatch, tmp_path):
         retriever.add([{"id": 5, "text": "x"}])  # type: ignore[dict-item]
     with pytest.raises(CollectionError, match="would hold no document"):
         retriever.delete(list(NOTES))
-    with pytest.raises(ArtifactError, match=r"holds no retriever.json .*give the command zerodr adapt again"):
+    with pytest.raises(ArtifactError, match=r"holds no retriever.json: name the folder that zerodr adapt prints"):
         Retriever.load(tmp_path)
+    with pytest.raises(ArtifactError, match=r"nowhere: is no folder \(looked for in .*\): name the folder"):
+        Retriever.load("nowhere")
 
 
 # ---- the command -----------------------------------------------------------------------------------------------

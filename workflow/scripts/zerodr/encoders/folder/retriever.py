@@ -82,8 +82,11 @@ def read_retriever(folder: Path) -> RetrieverFacts:
     """Read `retriever.json`.
 
     Raises:
-        ArtifactError: it is missing, damaged, or of an earlier version.
+        ArtifactError: it or its folder is missing, damaged, or of an earlier version.
     """
+    if not is_retriever(folder):
+        problem = f"holds no {RETRIEVER}" if folder.is_dir() else f"is no folder (looked for in {Path.cwd()})"
+        raise ArtifactError(folder, problem, "name the folder that zerodr adapt prints in its line `model`")
     try:
         values = json.loads((folder / RETRIEVER).read_text(encoding="utf-8"))
         ways = {name: Way(**way) for name, way in values.pop("ways").items()}
