@@ -272,7 +272,7 @@ def test_adist_spreads_over_documents_at_the_size_of_t5_base(plan):
     logits = torch.randn(layers, 4, heads, documents * tokens, generator=draw)
     logits += torch.randn(1, 4, 1, documents, generator=draw).repeat_interleave(tokens, -1)  # some matter more
     norms = 5 + 2 * torch.rand(layers, 4, heads, documents * tokens, generator=draw)  # of values of 64 components
-    attention = CrossAttention(logits.softmax(-1), logits, norms)
+    attention = CrossAttention(logits.softmax(-1), norms)
     segments = torch.arange(1, documents + 1).repeat_interleave(tokens).expand(4, -1)
     mask = torch.ones_like(segments)
 
