@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from zerodr.config import files, overrides, recipes
 from zerodr.config.layers import Start
 from zerodr.config.load import mirrors_of
-from zerodr.config.methods import Method
+from zerodr.config.methods import Method, TrainedMethod
 from zerodr.encoders.inference import graph
 
 os.environ["ZERODR_MY"] = ""  # what users add to their checkout changes no test
@@ -80,7 +80,13 @@ def _recipes() -> None:
         key = (str(path), scale, *sorted(scales), last["text"])
         if key not in methods:
             methods[key] = read(path, written, scale, scales, starts)
-        return dict(methods[key])
+        return {name: with_own_chain(method) for name, method in methods[key].items()}
+
+    def with_own_chain(method: Method) -> Method:
+        if not isinstance(method, TrainedMethod):
+            return method
+        settings = method.settings.model_copy(update={"chain": dict(method.settings.chain)})  # which tests change
+        return method.model_copy(update={"settings": settings})
 
     recipes.read_recipe = overrides.read_recipe = once
 
