@@ -210,9 +210,9 @@ def test_the_export_is_the_model(trained):
 
     model = SentenceTransformer(str(trained / "results/exported/t5-ance/shared"), device="cpu")
     queries = pd.read_parquet(trained / "results/collections/nfcorpus/queries.parquet").set_index("id")["text"]
-    judged = pd.read_csv(trained / "results/collections/nfcorpus/qrels.test.tsv", sep="\t", dtype=str)
+    judged = set(pd.read_csv(trained / "results/collections/nfcorpus/qrels.test.tsv", sep="\t", dtype=str).iloc[:, 0])
     ours = np.load(trained / "results/embeddings/t5-ance@ep1/shared/nfcorpus/standard/queries.test.npy")
-    theirs = model.encode_query([queries[q] for q in queries.index if q in set(judged.iloc[:, 0])])
+    theirs = model.encode_query([queries[q] for q in queries.index if q in judged])
     cosine = (ours * theirs).sum(1) / (np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1))
     assert len(ours) == len(theirs) and cosine.min() > 0.99999
 
