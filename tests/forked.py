@@ -151,8 +151,8 @@ def _become(words: list[str], cwd: str, env: dict[str, str], outputs: str, sessi
     os.chdir(cwd)
     tempfile.tempdir = None  # TMPDIR may have changed
     sys.path[:2] = [cwd, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
-    if str(LIBRARY.parent) not in sys.path:  # the installation of this checkout names it, once
-        sys.path.append(str(LIBRARY.parent))
+    if (library := str(ROOT / "workflow/scripts")) not in sys.path:  # the installation of this checkout names it, once
+        sys.path.append(library)
     sys.argv = ["-m", *words[1:]]
     sys.orig_argv = [sys.executable, *([] if words[0] == "-c" else ["-m"]), *words]
     code: Any = 0
