@@ -248,7 +248,7 @@ def _item_params(plan: Plan, wc: Any) -> Params:
 
 
 def _source(plan: Plan, named: Iterable[str]) -> str:
-    """The one collection that all trained methods of an item learn from; the configuration's, if there are several."""
+    """Find the one collection that an item's trained methods learn from; the configuration's, if there are several."""
     methods = {name.partition("@")[0] for name in named}
     sources = {plan.chains.source_of(name) for name in methods if isinstance(plan.method(name), TrainedMethod)}
     return sources.pop() if len(sources) == 1 else plan.source
