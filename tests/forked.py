@@ -26,6 +26,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
+PLANNING = (
+    *("snakemake.cli", "snakemake.profiles", "snakemake.storage", "snakemake.report.html_reporter"),
+    *("pydantic", "yaml", "rich.progress", "typer", "pandas", "pyarrow.parquet"),
+)
 NETWORKS = (
     *(f"tests.unit.{name}_helpers" for name in ("training", "pretraining", "weighting")),
     *("zerodr.papers.udalm.training", "torch._dynamo"),
@@ -101,8 +105,14 @@ class Forks:
 
 @cache
 def planners() -> Forks:
-    """Forks that have what Snakemake and plans import, but nothing of zerodr: each checkout has its own."""
-    return Forks("snakemake.cli", "pydantic", "yaml", "rich.progress", "typer", "pandas", "pyarrow.parquet")
+    """Forks that have what Snakemake imports, but nothing of zerodr: each checkout has its own."""
+    return Forks(*PLANNING)
+
+
+@cache
+def shipped_planners() -> Forks:
+    """Forks that also have zerodr and what is shipped in `config/`, for folders in which both are as they are here."""
+    return Forks(*PLANNING, "zerodr.operations.loading", "tests.shipped:read_all")
 
 
 @cache
@@ -112,9 +122,12 @@ def trainers() -> Forks:
 
 
 def serve(requests: int, libraries: tuple[str, ...]) -> None:
-    """Import libraries, then fork a watcher and its program for each request, until the tests end."""
+    """Import libraries, call a function of those with one, then fork a watcher and its program for each request."""
     for name in libraries:
-        importlib.import_module(name)
+        module, _, function = name.partition(":")
+        library = importlib.import_module(module)
+        if function:
+            getattr(library, function)()
     assert len(os.listdir("/proc/self/task")) == 1, "no thread survives a fork"
     gc.freeze()
     with socket.socket(fileno=requests) as channel:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.forked import planners
+from tests.forked import shipped_planners
 
 PARTS = ("Snakefile", "workflow", "config", "envs", "slurm", "resources/reference")
 
@@ -42,6 +42,6 @@ def snakemake(checkout: Path) -> Callable[..., subprocess.CompletedProcess]:
 
     def call(*words: str, cwd: Path = checkout) -> subprocess.CompletedProcess:
         environment = {name: value for name, value in os.environ.items() if name != "ZERODR_MY"}
-        return planners().run("snakemake", *words, cwd=cwd, env=environment)
+        return shipped_planners().run("snakemake", *words, cwd=cwd, env=environment)
 
     return call

@@ -94,12 +94,17 @@ Options = tuple[str, ...]
 
 
 def plans() -> dict[tuple[int, Options], list[str]]:
-    """Targets by group of pages and options: what one dry run can plan together."""
+    """Targets by group of pages and options: what one dry run can plan together. A page without files of its own
+    comes first: a target that it shows with these options is planned there alone."""
     together: dict[tuple[int, Options], list[str]] = {}
-    for number, pages in enumerate(GROUPS):
-        for words in commands("snakemake", pages=list(pages)):
-            targets, options = split_targets(words[1:])
-            together.setdefault((number, tuple(options)), []).extend(targets)
+    for number in sorted(range(len(GROUPS)), key=lambda number: GROUPS[number] is not OTHERS):
+        for words in commands("snakemake", pages=list(GROUPS[number])):
+            targets, found = split_targets(words[1:])
+            options = tuple(found)
+            before = together.get((GROUPS.index(OTHERS), options), [])
+            if targets and set(targets) <= set(before):
+                continue
+            together.setdefault((number, options), []).extend(targets)
     return together
 
 

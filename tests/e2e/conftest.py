@@ -13,7 +13,11 @@ from tests.dag.conftest import clone
 from tests.forked import planners
 
 Run = Callable[..., subprocess.CompletedProcess]
-UNTRAINED = ["bm25-flat", "bm25-multifield", "bm25-rm3", "all-minilm-l6-v2", "hybrid"]
+UNTRAINED = ["bm25-flat", "bm25-multifield", "bm25-rm3", "brief", "hybrid-brief"]
+BRIEF = {  # MiniLM over all of NFCorpus is a fifth of the whole tests' work; it has a slow test
+    "brief": {"like": "all-minilm-l6-v2", "label": "MiniLM, 48 tokens", "settings": {"max_tokens": 48}},
+    "hybrid-brief": {"like": "hybrid", "label": "hybrid of it", "settings": {"runs": ["bm25-multifield", "brief"]}},
+}
 
 
 def configure(folder: Path, mirror: Path, **changes: object) -> None:
@@ -37,6 +41,8 @@ def bench(root: Path, mirror: Path, tmp_path_factory: pytest.TempPathFactory) ->
     """A clone in which the main job ran on NFCorpus, without rows that train: `results/beir/nfcorpus.tsv`."""
     folder = clone(root, tmp_path_factory.mktemp("bench"))
     configure(folder, mirror, collections=["nfcorpus"], source="nfcorpus", methods=UNTRAINED)
+    for name, recipe in BRIEF.items():
+        (folder / f"config/methods/{name}.yaml").write_text(yaml.safe_dump(recipe))
     done = snakemake_in(folder)("all")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
     return folder
