@@ -19,6 +19,7 @@ from zerodr.operations.estimate.sizes import BERT_BASE
 from zerodr.plan import Plan
 from zerodr.plan.memory import Network
 
+SPEEDS = read_speeds(Path(__file__).resolve().parents[2])
 WHERE = {"model": "dense", "scope": "shared", "collection": "other", "protocol": "standard"}
 
 
@@ -112,6 +113,25 @@ def test_training_and_encoding_are_reckoned_from_tokens_and_parameters(plan, mon
     job = Job("pretrain", {"model": "dense", "scope": "shared", "stage": "coco"})
     assert work.reckon(job, plan, speeds, 0.0) == pytest.approx(10 * 8 * 2 * 128 * 3 * forward / 2 / 110e9)
     assert work.reckon(Job("read_units", {"annotator": "a"}), plan, speeds, 0.0) is None
+
+
+def test_short_lines_of_a_table_of_yours_take_less_time_than_documents(root, tmp_path, monkeypatch):
+    """5,000 lines of 40 bytes are 10 tokens each, not 180; what Cranfield took says so, too."""
+    monkeypatch.chdir(root)
+    folder = tmp_path / "titles"
+    folder.mkdir()
+    (folder / "corpus.tsv").write_text("".join(f"{number:05}\t{'words ' * 5}end\n" for number in range(5_000)))
+    plan = Plan(load_bench(root, {"scale": "lab", "gpus": 0, "byo": str(folder)}))
+    where = {"model": "all-minilm-l6-v2", "scope": "shared", "protocol": "standard", "shard": "00000-of-00001"}
+    yours, cranfield = (Job("embed_corpus", where | {"collection": name}) for name in ("titles", "cranfield"))
+    seconds = {job.wildcards["collection"]: work.reckon(job, plan, SPEEDS, 0.0) for job in (yours, cranfield)}
+    assert seconds["titles"] / seconds["cranfield"] == pytest.approx(5_000 * 10 / (1400 * 180))
+    put(tmp_path / "past", "a", "embed_corpus", 126.0, cranfield.wildcards, {"shards": 1})
+    known, finished = Estimates(plan, tmp_path / "past").seconds(yours)
+    assert finished and known == pytest.approx(126.0, rel=0.01), "no more text than Cranfield's, and no longer"
+    monkeypatch.setattr(work, "LINES", ())
+    known, _ = Estimates(plan, tmp_path / "past").seconds(yours)
+    assert known == pytest.approx(126.0 * 5_000 / 1400)
 
 
 def test_limits_are_a_multiple_of_the_estimate_and_have_a_floor(plan, tmp_path):

@@ -9,7 +9,7 @@ import json
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,14 @@ from zerodr.config.registry import Collection
 from zerodr.config.speeds import Speeds, read_speeds
 from zerodr.operations.estimate.jobs import Job, job_for, longest_path, makespan
 from zerodr.operations.estimate.rehearsed import Rehearsed, read
-from zerodr.operations.estimate.work import memory_mib, reckon, settings_of, work_of
+from zerodr.operations.estimate.work import (
+    embeds_documents,
+    length_share,
+    memory_mib,
+    reckon,
+    settings_of,
+    work_of,
+)
 from zerodr.plan import Plan
 from zerodr.plan.mining import ranked_share
 from zerodr.plan.resources import millions, need, read_collection
@@ -103,7 +110,7 @@ class Estimates:
     @cached_property
     def past(self) -> dict[str, list[Past]]:
         """Finished jobs by rule."""
-        return history(self.plan, self.folder)
+        return history(self.plan, self.folder, self._length)
 
     @cached_property
     def speeds(self) -> Speeds:
@@ -127,7 +134,7 @@ class Estimates:
         """
         if job.facts.light:
             return 0.0, True
-        units, model = units_of(job, self.plan), job.wildcards.get("model", "")
+        units, model = units_of(job, self.plan) * self._length(job), job.wildcards.get("model", "")
         past = [done for done in self.past.get(job.rule, []) if units <= SIMILAR * done.units or not done.units]
         alike = not job.facts.trains or any(done.model == model for done in past)
         if past and alike:
@@ -140,6 +147,10 @@ class Estimates:
         if known is not None and job.rule in self.speeds.jobs:
             known += self.speeds.jobs[job.rule][0] * (self.pace - 1)
         return known, False
+
+    def _length(self, job: Job) -> float:
+        """Length of the documents that a job embeds, as a share of the usual one."""
+        return length_share(self.plan, self.speeds, job.wildcards["collection"]) if embeds_documents(job) else 1.0
 
     def rehearsed_seconds(self, job: Job) -> float | None:
         """Seconds of a job by the rate that a rehearsal measured; None where it measured none."""
@@ -227,8 +238,14 @@ def _learned(params: dict[str, Any]) -> float:
     return int(training.get("steps", 0)) * int(training.get("batch_queries", 0)) / 1e6
 
 
-def history(plan: Plan, folder: Path) -> dict[str, list[Past]]:
-    """List finished jobs by rule, each once; of GPU rules only those on the planned kind of device."""
+def history(plan: Plan, folder: Path, length: Callable[[Job], float] = lambda job: 1.0) -> dict[str, list[Past]]:
+    """List finished jobs by rule, each once; of GPU rules only those on the planned kind of device.
+
+    Args:
+        plan: the plan.
+        folder: where finished jobs left their records.
+        length: of the texts of a job, as a share of the usual length.
+    """
     past: dict[str, list[Past]] = defaultdict(list)
     seen: set[str] = set()
     for record in _records(folder):
@@ -242,7 +259,9 @@ def history(plan: Plan, folder: Path) -> dict[str, list[Past]]:
             units, devices = _learned(params), max(1, int(params.get("gpus", 0)))
         else:
             units = _done(plan.bench.collections.get(read_collection(job.asked)), rule, record)
-        past[rule].append(Past(record["wildcards"].get("model", ""), units, float(record["seconds"]) * devices))
+        past[rule].append(
+            Past(record["wildcards"].get("model", ""), units * length(job), float(record["seconds"]) * devices)
+        )
     return past
 
 

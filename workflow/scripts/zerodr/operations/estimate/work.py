@@ -4,6 +4,7 @@ import json
 import math
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from zerodr.artifacts.processor import vendor_and_flags
@@ -30,6 +31,8 @@ from zerodr.plan.rules import RULES
 
 FORWARD, BACKWARD = 2, 4  # operations a parameter and token
 TWO_VIEWS = ("ict", "simcse")  # pretraining objectives that make two texts of a document that is not cut, too
+LINES = (".jsonl", ".csv", ".tsv")  # files with a document in a line, not packed
+TOKEN_BYTES = 4  # of English text; ids and names of fields count as text, too
 TRAINED = "trained"  # kind of the methods that train
 ADDED = 1.5  # texts of a step that a paper adds something to, in units of the others: assumed
 HEADED = ("coco", "condenser", "tsdae")  # those with layers of their own
@@ -89,7 +92,9 @@ def reckon(job: Job, plan: Plan, speeds: Speeds, units: float) -> float | None:
         base, slope = speeds.jobs[job.rule]
         return base + slope * units + speeds.question_seconds * questions
     if job.facts.embeds:
-        settings, side = settings_of(plan, job), "document" if "shard" in job.wildcards else "query"
+        settings, side = settings_of(plan, job), "document" if embeds_documents(job) else "query"
+        if side == "document":
+            speeds = _with_lines(speeds, plan, job.wildcards["collection"])
         tokens = text_rows(plan, job.wildcards) * _tokens(speeds, side, settings.get(f"{side}_tokens"))
         return _seconds(job, plan, speeds, tokens, "encode", settings.get("precision", "fp32"))
     if job.facts.trains:
@@ -130,7 +135,7 @@ def _questions(job: Job, plan: Plan) -> int | None:
 
 
 def _tokens_of_sample(job: Job, plan: Plan, speeds: Speeds, stage: dict[str, Any]) -> int:
-    objective, usual = stage["objective"], speeds.text_tokens
+    objective, usual = stage["objective"], _with_lines(speeds, plan, job.wildcards["scope"]).text_tokens
     if job.facts.kind == "pretrain":
         return views(plan, link_of(job.asked)) * _tokens(speeds, "document", objective["max_tokens"])
     encoder, documents = plan.chains.encoder(job.wildcards["model"]), 1 + objective.get("negatives_per_query", 0)
@@ -141,6 +146,28 @@ def _tokens_of_sample(job: Job, plan: Plan, speeds: Speeds, stage: dict[str, Any
         return query + (0 if stage.get("keep_index") else documents * document)
     assert isinstance(encoder, PairSettings)
     return documents * min(usual.query + usual.document, encoder.max_tokens)
+
+
+def embeds_documents(job: Job) -> bool:
+    """Whether a job embeds a shard of a collection: its time follows from their tokens."""
+    return job.facts.embeds and "shard" in job.wildcards
+
+
+def length_share(plan: Plan, speeds: Speeds, collection: str) -> float:
+    """Share of a usual document's tokens that a line of your table has at most, as titles and questions have few."""
+    row = plan.bench.collections.get(collection)
+    folder = plan.bench.folders.get(row.held_out_of or collection) if row else None
+    files = [Path(file) for file in folder.files.get("corpus", ())] if folder else []
+    if not row or not files or not all(file.suffix in LINES and file.exists() for file in files):
+        return 1.0
+    letters = sum(file.stat().st_size for file in files) / max(row.planned_documents, 1)
+    return min(1.0, letters / TOKEN_BYTES / speeds.text_tokens.document)
+
+
+def _with_lines(speeds: Speeds, plan: Plan, collection: str) -> Speeds:
+    usual = speeds.text_tokens
+    document = math.ceil(usual.document * length_share(plan, speeds, collection))
+    return speeds.model_copy(update={"text_tokens": usual.model_copy(update={"document": document})})
 
 
 def _tokens(speeds: Speeds, side: str, limit: int | None) -> int:
