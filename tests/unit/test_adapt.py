@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,7 @@ from zerodr.config.training import InitSettings
 from zerodr.config.words import parse_words
 from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.encoders.start.other import read_start
-from zerodr.errors import ConfigError, ModelError
+from zerodr.errors import CollectionError, ConfigError, ModelError
 from zerodr.evaluation.grades import offer, read_rows
 from zerodr.operations import adapt as module
 from zerodr.operations.adapt import AdaptRequest, choose, distinct, named, needed, prepare, seconds_of
@@ -96,6 +97,19 @@ def test_candidates_fit_the_budget(notes, monkeypatch, budget, chosen):
     assert choice.seconds == pytest.approx(
         10 * len(chosen) + (500 if NEW[2] in chosen else 0) + (5000 if NEW[4] in chosen else 0)
     )
+
+
+def test_a_folder_that_became_useless_is_refused_also_where_there_are_results(notes, monkeypatch):
+    """Its table has no row then, so Snakemake would plan without it, and find what it made before up to date."""
+
+    def faulty(values: dict[str, Any]) -> Plan:
+        bench = plan_of(values).bench
+        fault = (f"{notes}/b.csv:2", "document id '1' appears twice", "rename one")
+        return Plan(replace(bench, folders={"notes": replace(bench.folders["notes"], fault=fault)}))
+
+    monkeypatch.setattr(module, "run", lambda *_: pytest.fail("nothing may run"))
+    with pytest.raises(CollectionError, match=r"b.csv:2: document id '1' appears twice: rename one"):
+        module.adapt(AdaptRequest(str(notes)), faulty, print)
 
 
 def test_of_few_documents_nothing_is_trained_unless_asked(notes, monkeypatch):

@@ -293,10 +293,29 @@ def test_a_long_text_is_cut_at_headings_and_sentences():
     assert [passage.text.count(sentence) for passage in passages] == [4, 4, 4, 1]  # one of each is the overlap
 
 
-def test_short_sections_are_joined_and_a_long_sentence_stays_whole():
+def test_short_sections_are_joined_and_a_long_sentence_is_cut():
     blocks = [Block(1, "A"), Block(0, "one"), Block(2, "B"), Block(0, "two"), Block(2, "C"), Block(0, "word " * 60)]
     passages = list(cut(blocks, "x", Cut(words=40)))
     assert passages[0] == ("1", "A", "one\nB\ntwo") and passages[1].text.startswith("C\nword word")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "so it goes on " * 800,
+        "\n".join(["- a point of a list of points"] * 200),
+        "\n".join(["x = f(x)  # code"] * 300),
+        "検索、" * 3000,
+        "ค้นหาเอกสาร" * 900,
+        "k3J9x" * 5000,
+    ],
+    ids=["transcript", "list", "code", "japanese", "thai", "no-text"],
+)
+def test_what_ends_with_no_sentence_is_cut_too_and_nothing_is_lost(text):
+    passages = list(cut([Block(0, text)], "x", Cut()))
+    assert len(passages) > 5 and max(size_of(passage.text) for passage in passages) <= 150 * 1.02
+    letters = "".join(passage.text for passage in passages)
+    assert len("".join(letters.split())) >= len("".join(text.split()))
 
 
 def test_text_without_a_known_encoding_is_told():

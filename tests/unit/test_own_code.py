@@ -134,6 +134,26 @@ def test_measures_by_name_and_of_ones_own_evaluate_again_and_train_nothing(proje
     assert values.to_dict() == {"best_grade_10": 0.5, "recall_20": 0.5}
 
 
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [
+        ("7 * np.ones(1)", "returned 7"),
+        ("np.ones(3)", r"returned \[3\] numbers for 1 queries"),
+        ("None", r"returned \[\] numbers"),
+        ("np.array([np.nan])", "returned nan"),
+        ("'much'", "returned str, no numbers"),
+    ],
+)
+def test_a_measure_of_ones_own_returns_a_share_for_each_query(project, returned, told):
+    write_new("measure", "wrong")
+    path = Path("config/my/measures.py")
+    path.write_text(f"import numpy as np\n\n\ndef wrong(run, k):\n    return {returned}\n")
+    run = pd.DataFrame({"query": ["q"], "document": ["b"], "score": [2.0]})
+    qrels = pd.DataFrame({"query": ["q"], "document": ["a"], "grade": [1]})
+    with pytest.raises(ConfigError, match=rf"measure wrong_10: {told}"):
+        measure(judge(run, qrels, ["q"]), ["wrong_10"])
+
+
 def test_a_method_and_a_collection_plan_at_once(project):
     with zipfile.ZipFile("notes.zip", "w") as archive:
         archive.writestr("notes/corpus.jsonl", '{"_id": "1", "text": "a"}\n{"_id": "2", "text": "b"}\n')

@@ -32,7 +32,7 @@ from zerodr import Retriever
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.trec import read_run
 from zerodr.config.load import load_bench
-from zerodr.errors import ArtifactError, CollectionError, ConfigError, ModelError
+from zerodr.errors import ArtifactError, CollectionError, ConfigError, MachineError, ModelError
 from zerodr.lookup.exporting import export as run_export
 from zerodr.lookup.terminal import index_of_folder
 from zerodr.operations.changed import announced, checked, concluded, read_earlier
@@ -174,6 +174,20 @@ def test_wrong_calls_are_answered(root, monkeypatch, tmp_path):
         retriever.add([{"id": 5, "text": "x"}])  # type: ignore[dict-item]
     with pytest.raises(CollectionError, match="would hold no document"):
         retriever.delete(list(NOTES))
+    with pytest.raises(ConfigError, match="holds None, expected texts"):
+        retriever.search(["pie", None])  # type: ignore[list-item]
+    with pytest.raises(ConfigError, match=r"k=2.5: expected at least 1, a whole number"):
+        retriever.search(["pie"], 2.5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="ids: is one text"):
+        retriever.delete("n10")
+    with pytest.raises(CollectionError, match="documents: is one document"):
+        retriever.add({"id": "5", "text": "x"})  # type: ignore[arg-type]
+    wrong = [{"id": "5", "text": "x", "title": 5}, {"id": "a\tb", "text": "x"}, {"id": "5", "text": "\ud800"}, "x"]
+    for document in wrong:
+        with pytest.raises(CollectionError, match="document 1: "):
+            retriever.add([document])  # type: ignore[list-item]
+    with pytest.raises(MachineError, match="/proc/x: can't be written"):
+        retriever.save("/proc/x")
     with pytest.raises(ArtifactError, match=r"holds no retriever.json: name the folder that zerodr adapt prints"):
         Retriever.load(tmp_path)
     with pytest.raises(ArtifactError, match=r"nowhere: is no folder \(looked for in .*\): name the folder"):
@@ -218,6 +232,10 @@ def test_a_changed_folder_is_said(root, monkeypatch, caplog):
         write_json(page, {"spec": {"params": {"command": "zerodr adapt notes --method zero"}}})
         search(f"exports/{FUSED}", "pie")
         assert "give again: zerodr adapt notes --method zero" in caplog.text
+        Path("notes").rename("gone")
+        search(f"exports/{FUSED}", "pie")
+        assert "notes, which the index was made of, is not there" in caplog.text
+        Path("gone").rename("notes")
     finally:
         corpus.write_text(before)
         page.unlink(missing_ok=True)

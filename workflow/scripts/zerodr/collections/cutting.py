@@ -8,6 +8,7 @@ from zerodr.config.loose_files import Cut
 
 IDEOGRAPH = re.compile("[\u3040-\u30ff\u3400-\u9fff]")
 END = re.compile(r"(?<=[。！？])(?![。！？”’」』）])")  # no blank follows, so syntok sees no end there
+LETTERS = 12  # of a word, on average, at most: writing without blanks, and what is no text
 SMALL = 4  # a section shorter than a SMALLth of a passage goes on in the next section's passage
 
 
@@ -34,16 +35,18 @@ class Passage(NamedTuple):
 
 
 def size_of(text: str) -> float:
-    """Count words; two characters of writing without blanks count as one.
+    """Count words; two characters of writing without blanks count as one, and LETTERS letters as one at least.
 
-    >>> size_of("two words"), size_of("検索する")
-    (2.0, 3.0)
+    >>> size_of("two words"), size_of("検索する"), size_of("ค้นหา" * 12)
+    (2.0, 3.0, 5.0)
     """
-    return len(text.split()) + len(IDEOGRAPH.findall(text)) / 2
+    return max(len(text.split()) + len(IDEOGRAPH.findall(text)) / 2, len(text) / LETTERS)
 
 
 def cut(blocks: Sequence[Block], name: str, size: Cut) -> Iterator[Passage]:
     """Cut blocks into passages of at most `size.words`; they begin at headings and end with sentences.
+
+    What ends with no sentence, as a transcript or a list, is cut at its lines, else between words.
 
     Args:
         name: of the text, which is the title where it has no heading.
@@ -101,8 +104,29 @@ def _pieces(section: Sequence[Block], words: int) -> Iterator[Block]:
     """Return the sentences of a section: paragraphs end with a line break, which `_joined` keeps."""
     for block in section:
         sentences = sentences_of(block.text) if size_of(block.text) > words / SMALL else [block.text]
+        sentences = [piece for sentence in sentences for piece in _shorter(sentence, words)]
         for number, sentence in enumerate(sentences, 1):
             yield Block(block.level, sentence + "\n" * (number == len(sentences)), block.page)
+
+
+def _shorter(sentence: str, words: int) -> list[str]:
+    """Split a sentence that is longer than a passage: at lines, else between words, else between characters."""
+    if size_of(sentence) <= words:
+        return [sentence]
+    lines = [line for line in sentence.splitlines(keepends=True) if line.strip()]
+    if len(lines) > 1:
+        return [piece for line in lines for piece in _shorter(line, words)]
+    pieces, held = list[list[str]](), 0.0
+    for word in sentence.split():
+        length = 2 * words if IDEOGRAPH.search(word) else LETTERS * words
+        for start in range(0, len(word), length):
+            letters = word[start : start + length]
+            if not pieces or held + size_of(letters) > words:
+                pieces.append([])
+                held = 0.0
+            pieces[-1].append(letters)
+            held += size_of(letters)
+    return [" ".join(piece) for piece in pieces]
 
 
 def _joined(pieces: Sequence[Block]) -> str:

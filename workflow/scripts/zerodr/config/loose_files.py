@@ -25,7 +25,7 @@ class Cut(Settings):
     """How long texts are cut into passages, which begin at headings and end with sentences."""
 
     words: int = Field(default=150, ge=20, le=2000)
-    """Words of a passage at most; two characters of Chinese or Japanese count as one. A longer sentence stays whole."""
+    """Words of a passage at most; two characters of Chinese or Japanese count as one. A longer sentence is cut."""
     overlap: int = Field(default=25, ge=0)
     """Words at most, in whole sentences, that a passage repeats of the one before."""
 

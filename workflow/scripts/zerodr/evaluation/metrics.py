@@ -13,6 +13,7 @@ leave out (`evaluate_run`). Negative labels are judgements and mean not relevant
 
 from collections.abc import Iterable
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,9 +21,12 @@ import pytrec_eval
 
 from zerodr.config.custom import load_code
 from zerodr.config.measures import CUSTOM, FIRST, measure_of
+from zerodr.errors import ConfigError
 from zerodr.evaluation.judged import JudgedRun
 
 BLOCK = 512
+NUMBERS = "return an array with one number in [0, 1] for each query, in the order of run.queries (docs/add-metric.md)"
+ROUNDING = 1e-9
 
 
 def measure(run: JudgedRun, names: Iterable[str] = FIRST) -> pd.DataFrame:
@@ -40,8 +44,24 @@ def measure(run: JudgedRun, names: Iterable[str] = FIRST) -> pd.DataFrame:
         if one.function:
             module, function = one.function.split(":")
             custom = load_code(CUSTOM, function) if module == CUSTOM else None
-            frame[name] = (custom or getattr(import_module(f"zerodr.evaluation.{module}"), function))(run, one.cut)
+            returned = (custom or getattr(import_module(f"zerodr.evaluation.{module}"), function))(run, one.cut)
+            frame[name] = _one_a_query(returned, run, name) if custom else returned
     return frame[list(named)]
+
+
+def _one_a_query(returned: Any, run: JudgedRun, name: str) -> np.ndarray:
+    """Check what a measure of the user's returns: a number in [0, 1] for each query."""
+    try:
+        values = np.asarray(returned, np.float64)
+    except (TypeError, ValueError):
+        raise ConfigError(f"measure {name}", f"returned {type(returned).__name__}, no numbers", NUMBERS) from None
+    if values.shape != (len(run.queries),):
+        problem = f"returned {list(values.shape)} numbers for {len(run.queries)} queries"
+        raise ConfigError(f"measure {name}", problem, NUMBERS)
+    wrong = values[~((values >= -ROUNDING) & (values <= 1 + ROUNDING))]  # not a number, too
+    if len(wrong):
+        raise ConfigError(f"measure {name}", f"returned {wrong[0]:g}", NUMBERS)
+    return values
 
 
 def _trec_eval(run: JudgedRun, names: list[str]) -> pd.DataFrame:

@@ -9,6 +9,7 @@ import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -21,10 +22,11 @@ import pyarrow.parquet as pq
 from zerodr.artifacts.manifest import LISTING, MANIFEST
 from zerodr.artifacts.record import record_path, write_json
 from zerodr.collections.access import CORPUS_SCHEMA, ROW_GROUP
+from zerodr.collections.audit import CONTROL, SURROGATE
 from zerodr.encoders.folder import retriever as folders
 from zerodr.encoders.folder.retriever import DENSE, INDEX, LEXICAL, RetrieverFacts
 from zerodr.encoders.inference.encoder import Encoder, encode_batches, load_encoder
-from zerodr.errors import ArtifactError, CollectionError, ConfigError
+from zerodr.errors import ArtifactError, CollectionError, ConfigError, MachineError
 from zerodr.lexical.folder import ABOUT, IndexedDocument, read_about, read_ids, write_ids
 from zerodr.lexical.index import main_field
 from zerodr.lexical.light import LightIndex, count_terms, join_postings, write_postings
@@ -112,8 +114,11 @@ class Retriever:
         """
         if isinstance(queries, str):
             raise ConfigError("queries", "is one text, expected a list of them", 'write search(["..."])')
-        if k < 1:
-            raise ConfigError(f"k={k}", "expected at least 1", "ask for a document")
+        queries = list(queries)
+        if strange := [query for query in queries if not isinstance(query, str)]:
+            raise ConfigError("queries", f"holds {strange[0]!r:.80}, expected texts", 'write search(["..."])')
+        if not isinstance(k, Integral) or k < 1:
+            raise ConfigError(f"k={k}", "expected at least 1, a whole number", "ask for a document")
         now = self._now
         return [self._hits(now, query, k) for query in queries]
 
@@ -143,6 +148,8 @@ class Retriever:
         Raises:
             CollectionError: an id that is not there.
         """
+        if isinstance(ids, str):
+            raise ConfigError("ids", "is one text, expected a list of them", 'write delete(["..."])')
         names = set(ids)
         with self._changes:
             missing = names - set(self._now.ids.to_pylist())
@@ -201,24 +208,32 @@ class Retriever:
 
         Raises:
             ArtifactError: something else is there, such as a folder of the DAG.
+            MachineError: the folder can't be written.
         """
         target, now = Path(folder), self._now
         if target.exists() and (not folders.is_retriever(target) or (target / MANIFEST).exists()):
             raise ArtifactError(target, "is there, and `save` did not write it", "name a new folder")
         making = target.with_name(f".{target.name}.making")
         shutil.rmtree(making, ignore_errors=True)
-        left_out = (INDEX, MANIFEST, LISTING, record_path(self.folder / MANIFEST).name)
-        shutil.copytree(self.folder, making, ignore=lambda home, _: left_out if home == str(self.folder) else ())
-        models = self.folder / INDEX / folders.MODELS
-        if models.exists():
-            shutil.copytree(models, making / INDEX / folders.MODELS)
-        self._write(making / INDEX, now)
+        try:
+            self._copy(making, now)
+        except OSError as error:
+            shutil.rmtree(making, ignore_errors=True)
+            raise MachineError(target, f"can't be written: {error}", "name another folder, or make room") from error
         earlier = target.with_name(f".{target.name}.earlier")
         shutil.rmtree(earlier, ignore_errors=True)
         if target.exists():
             target.replace(earlier)  # whole until the new one is there
         making.replace(target)
         shutil.rmtree(earlier, ignore_errors=True)
+
+    def _copy(self, making: Path, now: Holdings) -> None:
+        left_out = (INDEX, MANIFEST, LISTING, record_path(self.folder / MANIFEST).name)
+        shutil.copytree(self.folder, making, ignore=lambda home, _: left_out if home == str(self.folder) else ())
+        models = self.folder / INDEX / folders.MODELS
+        if models.exists():
+            shutil.copytree(models, making / INDEX / folders.MODELS)
+        self._write(making / INDEX, now)
 
     def _write(self, index: Path, now: Holdings) -> None:
         index.mkdir(exist_ok=True)
@@ -298,12 +313,19 @@ def encode_documents(encoder: Encoder, texts: Sequence[str], params: Mapping[str
 def _read(documents: Iterable[Document]) -> dict[str, tuple[str, str]]:
     """Read documents as title and text by id."""
     read: dict[str, tuple[str, str]] = {}
+    if isinstance(documents, Mapping):
+        raise CollectionError("documents", "is one document, expected a list of them", "write add([{...}])")
     for number, document in enumerate(documents, 1):
-        name, text = document.get("id", document.get("_id")), document.get("text")
-        if not name or not isinstance(name, str) or not isinstance(text, str):
-            expected = "expected id and text, both texts"
+        if not isinstance(document, Mapping):
+            raise CollectionError(f"document {number}", f"is {document!r:.80}, expected id and text", "give a dict")
+        name, text, title = document.get("id", document.get("_id")), document.get("text"), document.get("title") or ""
+        if not name or not isinstance(name, str) or not isinstance(text, str) or not isinstance(title, str):
+            expected = "expected id and text, both texts, and title a text, too, where there is one"
             raise CollectionError(f"document {number}", f"{expected}, found {dict(document)!r:.80}", "give both")
+        if CONTROL.search(name) or any(SURROGATE.search(one) for one in (name, title, text)):
+            problem = f"{name!r:.80}: an id with a control character, or half a character (a lone surrogate) in a text"
+            raise CollectionError(f"document {number}", problem, "replace it: files hold neither")
         if name in read:
             raise CollectionError(f"document {number}", f"has the id {name!r}, as another one", "give each once")
-        read[name] = document.get("title") or "", text
+        read[name] = title, text
     return read

@@ -119,10 +119,11 @@ def stale(index: Path, name: str) -> str:
     Raises:
         ArtifactError: there is no index.
     """
-    changed = changed_files(index)
+    changed, folder = changed_files(index), read_index(index).get("folder") or ""
+    if folder and not Path(folder).exists():
+        return f"{folder}, which the index was made of, is not there: hits are of its documents then"
     if not changed:
         return ""
-    folder = read_index(index)["folder"]
     named = "" if label_of(Path(folder)).lower().replace(" ", "-") == name else f" --name {shlex.quote(name)}"
     names = f"{', '.join(changed[:NAMED])}{' and others' if len(changed) > NAMED else ''}"
     page = read_record(index.parents[1] / "index.html")

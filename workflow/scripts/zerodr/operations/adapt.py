@@ -110,9 +110,11 @@ def adapt(request: AdaptRequest, plan_of: Callable[[Values], Plan], report: Repo
 
     Raises:
         ConfigError: the folder, a method or the configuration is wrong.
+        CollectionError: the folder's documents or judgements can't be used.
     """
     values, name = prepare(request, plan_of)
     plan = plan_of(values)
+    plan.bench.folders[name].check()  # results of a usable state would let Snakemake find nothing to do
     target = paths.adapted_page(name)
     wish = {key: value for key, value in asdict(request).items() if key not in ("root", "afresh")}
     remembered = STATE / "adapt" / f"{object_digest([name, wish])[:16]}.candidates.json"

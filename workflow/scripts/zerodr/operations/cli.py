@@ -280,7 +280,10 @@ def recipe(
     sets: Sets = None,
 ) -> None:
     """Print every value of a method and the layer it comes from: recipe, scale, variant, start or default."""
+    from zerodr.config.files import known
+    from zerodr.config.load import read_table
     from zerodr.config.provenance import render, render_difference
+    from zerodr.config.settings import Scale
 
     words = _words(config, sets, scale)
     bench = plan_of(words).bench
@@ -289,6 +292,8 @@ def recipe(
     elif diff in bench.methods:
         typer.echo(render_difference(name, bench, bench, other=diff))
     else:
+        scales = read_table(Path("config/scales.yaml"), Scale)
+        known("--diff: scale or method", diff, [*scales, *(one for one in bench.methods if "@" not in one)])
         typer.echo(render_difference(name, bench, plan_of([*words, f"scale={diff}"]).bench))
 
 
