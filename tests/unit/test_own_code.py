@@ -13,7 +13,7 @@ import pytest
 import torch
 from tests.unit.config_helpers import copy_config
 
-from zerodr.config.custom import code_digest
+from zerodr.config.custom import code_digest, load_code
 from zerodr.config.load import load_bench
 from zerodr.config.measures import label_of
 from zerodr.config.training import ObjectiveSettings
@@ -23,7 +23,7 @@ from zerodr.evaluation.metrics import measure
 from zerodr.operations.scaffold import write_new
 from zerodr.plan import Plan
 from zerodr.training.objectives.base import Encoded
-from zerodr.training.objectives.ranking import make_objective
+from zerodr.training.objectives.ranking import ScoreLoss, make_objective
 
 LOSSES = Path("config/my/losses.py")
 
@@ -152,6 +152,22 @@ def test_a_measure_of_ones_own_returns_a_share_for_each_query(project, returned,
     qrels = pd.DataFrame({"query": ["q"], "document": ["a"], "grade": [1]})
     with pytest.raises(ConfigError, match=rf"measure wrong_10: {told}"):
         measure(judge(run, qrels, ["q"]), ["wrong_10"])
+
+
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [
+        ("scores", r"returned numbers of shape \[2, 2\], expected one number with a gradient"),
+        ("scores.detach().mean()", "returned a number without a gradient"),
+        ("float(scores.mean())", "a float, expected"),
+    ],
+)
+def test_a_loss_of_ones_own_returns_one_number_with_a_gradient(project, returned, told):
+    write_new("loss", "wrong")
+    LOSSES.write_text(f"def wrong(scores):\n    return {returned}\n")
+    objective = ScoreLoss("wrong", load_code("losses.py", "wrong"))
+    with pytest.raises(ConfigError, match=f"loss wrong: .*{told}"):
+        objective(batch())
 
 
 def test_a_method_and_a_collection_plan_at_once(project):

@@ -108,9 +108,21 @@ class ScoreLoss(Objective):
         self.distils = "teacher" in signature(self.loss).parameters
 
     def __call__(self, batch: Encoded) -> dict[str, Tensor]:
-        """`{name: scalar}`."""
-        teacher = {"teacher": teacher_scores(batch)} if self.distils else {}
-        return {self.name: self.loss(batch.document_scores(), **teacher, **self.options)}
+        """`{name: scalar}`.
+
+        Raises:
+            ConfigError: the user's own function returned something else.
+        """
+        teacher, scores = {"teacher": teacher_scores(batch)} if self.distils else {}, batch.document_scores()
+        loss = self.loss(scores, **teacher, **self.options)
+        if not isinstance(loss, Tensor) or loss.ndim or (scores.requires_grad and not loss.requires_grad):
+            if isinstance(loss, Tensor):
+                what = f"numbers of shape {list(loss.shape)}" if loss.ndim else "a number without a gradient"
+            else:
+                what = f"{loss!r:.40}, a {type(loss).__name__}"
+            step = "compute it from the scores with torch alone, and end with .mean() (docs/add-loss.md)"
+            raise ConfigError(f"loss {self.name}", f"returned {what}, expected one number with a gradient", step)
+        return {self.name: loss}
 
 
 def teacher_scores(batch: Encoded) -> Tensor:
