@@ -17,10 +17,10 @@ from encoder_helpers import tiny_bert
 
 from zerodr.config.load import load_bench
 from zerodr.config.pins import LOCK, read_lock, render_lock
-from zerodr.errors import ConfigError
+from zerodr.errors import ConfigError, ModelError
 from zerodr.operations.stand_ins.hub import Hub, Repository
 from zerodr.plan import Plan
-from zerodr.plan.pins import loose_models, planned_writers
+from zerodr.plan.pins import loose_models, planned_writers, require_names
 
 HUB = "kind: encoder\nlabel: x\ndescription: x\nsettings: {model: organisation/name}\n"
 TRAINED = """
@@ -64,6 +64,13 @@ def project(root, tmp_path):
 
 def loose(project, *jobs, scale="paper"):
     return loose_models(Plan(load_bench(project, {"scale": scale, "methods": ["bm25-flat"]})), jobs)
+
+
+@pytest.mark.parametrize("model", ["path/to/folder", "/nowhere", "./model", "~/model", "a name"])
+def test_a_missing_folder_is_refused_before_a_run_asks_the_hub(model):
+    require_names(["organisation/name", "bert-base-uncased"])
+    with pytest.raises(ModelError, match=f"{model}: is neither a folder nor a hub name: make the folder, or write"):
+        require_names([model])
 
 
 @pytest.fixture

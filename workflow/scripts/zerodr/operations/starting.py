@@ -27,7 +27,7 @@ from zerodr.operations.slurm.cluster import ceilings, check_planned, request_of,
 from zerodr.operations.slurm.submission import refusal, start_again, wait_for_jobs
 from zerodr.operations.warm import fork_jobs
 from zerodr.plan import Plan
-from zerodr.plan.pins import loose_models, planned_writers
+from zerodr.plan.pins import loose_models, planned_writers, require_names
 from zerodr.plan.resources import Ceiling
 from zerodr.plan.rules import facts_of
 from zerodr.plan.targets import other_names
@@ -91,12 +91,15 @@ def _expected_seconds(plan: Plan, planned: list[Any], start: float) -> list[floa
 def foretell(workflow: Any, plan: Plan, slurm: bool) -> list[str]:
     """List what a run with this command line would be refused for, or does first; nothing is submitted or asked."""
     jobs = list(workflow.dag.needrun_jobs(exclude_finished=False))  # a dry run finishes all
-    lines = list[str]()
+    lines, refused = list[str](), list[str]()
     if models := loose_models(plan, _models_of(jobs)):
-        lines.append(f"The run asks the hub for the commit of {', '.join(models)} first, and locks it in {LOCK}.")
+        try:
+            require_names(models)
+            lines.append(f"The run asks the hub for the commit of {', '.join(models)} first, and locks it in {LOCK}.")
+        except ZerodrError as error:
+            refused.append(str(error))
     if short := _disk_warning(plan, jobs):
         lines.append(short)
-    refused = []
     if any(facts_of(job.rule.name).kind == "publish" for job in jobs):
         refused.append(_store_problem())
     if not slurm:

@@ -138,7 +138,7 @@ def _refusal(name: str, revision: str | None, error: Exception) -> ModelError | 
 
     page = f"{constants.ENDPOINT}/{name}"
     if isinstance(error, HFValidationError):
-        return ModelError(name, "is neither a folder nor a hub name", "write organisation/name")
+        return ModelError(name, "is neither a folder nor a hub name", "make the folder, or write organisation/name")
     if isinstance(error, GatedRepoError):
         return ModelError(
             name, "asks to accept its licence", f"accept it at {page}, then: hf auth login (or set HF_TOKEN)"
