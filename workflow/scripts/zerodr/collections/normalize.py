@@ -202,8 +202,11 @@ def _refuse_duplicates(ids: IdIndex, path: Path) -> None:
         for row in rows:
             key = column[row].as_py()
             if key in first:
-                problem = f"document id {key!r} appears twice, first at {ids.position(first[key])}"
-                raise CollectionError(ids.position(row), problem, "remove one of the lines")
+                here, earlier = ids.position(row), ids.position(first[key])
+                step = "remove one of the lines"
+                if here.rpartition(":")[0] != earlier.rpartition(":")[0]:
+                    step = "change the ids of one file, or leave its id column out: rows are ids then (file.csv#1)"
+                raise CollectionError(here, f"document id {key!r} appears twice, first at {earlier}", step)
             first[key] = row
 
 
