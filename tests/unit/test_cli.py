@@ -74,7 +74,7 @@ def test_a_users_error_is_one_line_and_status_1(tmp_path):
     done = process(tmp_path, "explain", "results/beir/all.tsv")
     assert done.returncode == 1
     assert done.stdout == ""
-    assert done.stderr == "ArtifactError: results/beir/all.tsv: is no artifact of this checkout: run: make mini\n"
+    assert done.stderr == "ArtifactError: results/beir/all.tsv: was not made here: run: make mini\n"
 
 
 def test_a_wrong_call_is_status_2(tmp_path):

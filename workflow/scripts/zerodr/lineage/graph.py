@@ -3,6 +3,7 @@
 Paths are relative to the checkout's root, as records hold them; every command runs there.
 """
 
+import difflib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -144,8 +145,13 @@ class Graph:
             if matches:
                 problem = f"is the digest of {len(matches)} artifacts: {', '.join(matches)}"
                 raise ArtifactError(text, problem, "name one")
-        problem = "has no lineage record" if Path(path).exists() else "is no artifact of this checkout"
-        raise ArtifactError(text, problem, nearest(path, known) if known else "run: make mini")
+        if not text or Path(path).exists():
+            raise ArtifactError(
+                text or "''", "has no lineage record", nearest(path, known) if known else "run: make mini"
+            )
+        step = f"snakemake makes it, if it is a target (zerodr targets {path})" if known else "run: make mini"
+        near = difflib.get_close_matches(path, known, n=1, cutoff=0.8)
+        raise ArtifactError(text, "was not made here", f"did you mean {near[0]}?" if near else step)
 
     @cached_property
     def _users(self) -> dict[str, list[str]]:
