@@ -19,7 +19,7 @@ mini: $(READY) ## set up what is missing, run the main job on real data, show th
 test: $(READY) ## the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -m "not slow and not cluster"
 
-check-slow: $(READY) ## tests that take minutes each: kills at random moments, browser, tracking server
+check-slow: $(READY) ## tests that take minutes each: kills at random moments, browser, tracking server, MiniLM over all of NFCorpus
 	$(BIN)/python -m pytest -m slow
 
 check-cluster: $(READY) ## a real Slurm with two nodes: same digests, faults, refusals (as root on Debian; installs Slurm)

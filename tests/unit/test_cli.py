@@ -277,6 +277,13 @@ def test_archives_in_a_mirror_are_no_downloads(plan, tmp_path):
     assert "0 MiB in 0 archives; 1 more are in a mirror folder" in sizes.render("x", needs)
 
 
+def test_a_recipe_is_compared_with_a_scale_or_a_method_and_others_are_refused(root, monkeypatch):
+    monkeypatch.chdir(root)
+    assert "scale lab" in call("recipe", "dpr", "--diff", "lab")
+    with pytest.raises(ConfigError, match=r"--diff: scale or method 'anc': is not known: did you mean ance"):
+        call("recipe", "dpr", "--diff", "anc")
+
+
 def test_plan_asks_snakemake(root, monkeypatch):
     monkeypatch.chdir(root)
     text = call("plan", "--scale", "paper", "results/beir/bm25-flat.tsv", "--config", "offline=true")

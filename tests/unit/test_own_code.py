@@ -138,8 +138,8 @@ def test_measures_by_name_and_of_ones_own_evaluate_again_and_train_nothing(proje
     ("returned", "told"),
     [
         ("7 * np.ones(1)", "returned 7"),
-        ("np.ones(3)", r"returned \[3\] numbers for 1 queries"),
-        ("None", r"returned \[\] numbers"),
+        ("np.ones(3)", r"returned an array of shape \[3\], expected \[1\]"),
+        ("None", r"returned an array of shape \[\], expected \[1\]"),
         ("np.array([np.nan])", "returned nan"),
         ("'much'", "returned str, no numbers"),
     ],

@@ -16,11 +16,11 @@ import pytest
 from encoder_helpers import tiny_bert
 
 from zerodr.config.load import load_bench
-from zerodr.config.pins import LOCK, read_lock, render_lock
+from zerodr.config.pins import LOCK, read_lock, render_lock, require_repositories
 from zerodr.errors import ConfigError, ModelError
 from zerodr.operations.stand_ins.hub import Hub, Repository
 from zerodr.plan import Plan
-from zerodr.plan.pins import loose_models, planned_writers, require_names
+from zerodr.plan.pins import loose_models, planned_writers
 
 HUB = "kind: encoder\nlabel: x\ndescription: x\nsettings: {model: organisation/name}\n"
 TRAINED = """
@@ -68,9 +68,9 @@ def loose(project, *jobs, scale="paper"):
 
 @pytest.mark.parametrize("model", ["path/to/folder", "/nowhere", "./model", "~/model", "a name"])
 def test_a_missing_folder_is_refused_before_a_run_asks_the_hub(model):
-    require_names(["organisation/name", "bert-base-uncased"])
+    require_repositories(["organisation/name", "bert-base-uncased"])
     with pytest.raises(ModelError, match=f"{model}: is neither a folder nor a hub name: make the folder, or write"):
-        require_names([model])
+        require_repositories([model])
 
 
 @pytest.fixture

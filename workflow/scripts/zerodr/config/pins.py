@@ -1,7 +1,7 @@
 """Pin models of the hub: give them the commits of `config/revisions.yaml`, or those that `revisions` names."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from zerodr.config.base import mapping
 from zerodr.config.files import read_yaml
 from zerodr.config.methods import Method
-from zerodr.errors import ConfigError, nearest
+from zerodr.errors import ConfigError, ModelError, nearest
 
 FIELDS = (
     ("model", "revision"),
@@ -21,9 +21,22 @@ FIELDS = (
 )
 LOCK = "config/revisions.yaml"
 COMMIT = re.compile(r"[0-9a-f]{40}")
+REPOSITORY = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # organisation/name, or a name alone
 HEAD = """# The commit of each hub model, resolved by the run that needed it first. Commit this file: other machines
 # then use the same weights. `zerodr pin` compares it with the hub and renews it.
 """
+
+
+def no_repository(model: str) -> ModelError:
+    """Make the error of a model that is no folder, and whose name no repository of a hub can have."""
+    return ModelError(model, "is neither a folder nor a hub name", "make the folder, or write organisation/name")
+
+
+def require_repositories(models: Iterable[str]) -> None:
+    """Raise a ModelError for the first of these models, none of them a folder, whose name no repository can have."""
+    for model in models:
+        if not REPOSITORY.fullmatch(model):
+            raise no_repository(model)
 
 
 def read_lock(path: Path) -> dict[str, tuple[str, date]]:

@@ -56,7 +56,7 @@ def _one_a_query(returned: Any, run: JudgedRun, name: str) -> np.ndarray:
     except (TypeError, ValueError):
         raise ConfigError(f"measure {name}", f"returned {type(returned).__name__}, no numbers", NUMBERS) from None
     if values.shape != (len(run.queries),):
-        problem = f"returned {list(values.shape)} numbers for {len(run.queries)} queries"
+        problem = f"returned an array of shape {list(values.shape)}, expected [{len(run.queries)}]"
         raise ConfigError(f"measure {name}", problem, NUMBERS)
     wrong = values[~((values >= -ROUNDING) & (values <= 1 + ROUNDING))]  # not a number, too
     if len(wrong):

@@ -145,13 +145,13 @@ class Graph:
             if matches:
                 problem = f"is the digest of {len(matches)} artifacts: {', '.join(matches)}"
                 raise ArtifactError(text, problem, "name one")
+        if not known:
+            raise ArtifactError(text, "was not made here", "run: make mini")
         if not text or Path(path).exists():
-            raise ArtifactError(
-                text or "''", "has no lineage record", nearest(path, known) if known else "run: make mini"
-            )
-        step = f"snakemake makes it, if it is a target (zerodr targets {path})" if known else "run: make mini"
+            raise ArtifactError(text or "''", "has no lineage record", nearest(path, known))
         near = difflib.get_close_matches(path, known, n=1, cutoff=0.8)
-        raise ArtifactError(text, "was not made here", f"did you mean {near[0]}?" if near else step)
+        step = f"did you mean {near[0]}?" if near else f"is it a target? zerodr targets {path}; snakemake makes it"
+        raise ArtifactError(text, "was not made here", step)
 
     @cached_property
     def _users(self) -> dict[str, list[str]]:

@@ -110,7 +110,7 @@ class Retriever:
         """Find the best `k` documents of each query, best first.
 
         Raises:
-            ConfigError: one text in place of a list of them, or a `k` below 1.
+            ConfigError: queries that are no list of texts, or a `k` that is no whole number from 1.
         """
         if isinstance(queries, str):
             raise ConfigError("queries", "is one text, expected a list of them", 'write search(["..."])')
@@ -136,7 +136,7 @@ class Retriever:
         A document whose id is there replaces the old one. Files stay as they are until `save`.
 
         Raises:
-            CollectionError: a document without an id or a text, or an id given twice.
+            CollectionError: a document without an id or a text, an id given twice, or what no file can hold.
         """
         new = _read(documents)
         with self._changes:
@@ -146,6 +146,7 @@ class Retriever:
         """Remove documents; return how many are left.
 
         Raises:
+            ConfigError: one text in place of a list of ids.
             CollectionError: an id that is not there.
         """
         if isinstance(ids, str):

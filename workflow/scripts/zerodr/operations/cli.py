@@ -164,19 +164,19 @@ def plan(
     sets: Sets = None,
 ) -> None:
     """List what a target still needs: jobs by rule, downloads, disk, time, GPU-hours, critical path. Runs nothing."""
-    from zerodr.config.pins import LOCK
+    from zerodr.config.pins import LOCK, require_repositories
     from zerodr.config.words import parse_words
     from zerodr.operations.estimate import costs, sizes
     from zerodr.operations.estimate.jobs import planned_jobs
     from zerodr.operations.slurm.cluster import check_planned
-    from zerodr.plan.pins import loose_models, require_names
+    from zerodr.plan.pins import loose_models
 
     words = _words(config, sets, scale)
     bench = plan_of(words)
     jobs = planned_jobs(target, parse_words(words), bench)
     check_planned(bench, (job.rule for job in jobs))
     if models := loose_models(bench, ((job.rule, job.wildcards.get("model", "")) for job in jobs)):
-        require_names(models)
+        require_repositories(models)
         typer.echo(f"revisions   the run asks the hub for the commit of {', '.join(models)}, and locks it in {LOCK}")
     typer.echo(sizes.render(target, sizes.sizes_of(jobs, bench)))
     if jobs:

@@ -14,7 +14,7 @@ from zerodr.artifacts.guard import (
     withdraw_reports,
 )
 from zerodr.artifacts.stage import forget_published
-from zerodr.config.pins import LOCK
+from zerodr.config.pins import LOCK, require_repositories
 from zerodr.encoders.start.hub import fetch_model
 from zerodr.errors import MachineError, ZerodrError
 from zerodr.operations.estimate.costs import START_HERE_S, START_S, costs, estimates_of, slowdown
@@ -27,7 +27,7 @@ from zerodr.operations.slurm.cluster import ceilings, check_planned, request_of,
 from zerodr.operations.slurm.submission import refusal, start_again, wait_for_jobs
 from zerodr.operations.warm import fork_jobs
 from zerodr.plan import Plan
-from zerodr.plan.pins import loose_models, planned_writers, require_names
+from zerodr.plan.pins import loose_models, planned_writers
 from zerodr.plan.resources import Ceiling
 from zerodr.plan.rules import facts_of
 from zerodr.plan.targets import other_names
@@ -94,7 +94,7 @@ def foretell(workflow: Any, plan: Plan, slurm: bool) -> list[str]:
     lines, refused = list[str](), list[str]()
     if models := loose_models(plan, _models_of(jobs)):
         try:
-            require_names(models)
+            require_repositories(models)
             lines.append(f"The run asks the hub for the commit of {', '.join(models)} first, and locks it in {LOCK}.")
         except ZerodrError as error:
             refused.append(str(error))

@@ -1,6 +1,5 @@
 """Find models of the hub that planned jobs would fetch without a revision: a run resolves and locks them first."""
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -8,10 +7,8 @@ from zerodr.config.methods import EncoderSettings
 from zerodr.config.stages import FinetuneStage
 from zerodr.config.starts import PACKAGE, SCRATCH
 from zerodr.config.training import InitSettings
-from zerodr.errors import ModelError
 from zerodr.plan.plan import Plan
 
-REPOSITORY = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # organisation/name, or a name alone
 TRAIN, GENERATE = "train", "generate_queries"
 
 
@@ -59,13 +56,6 @@ def _writers(plan: Plan, method: str) -> dict[str, str | None]:
 
 def _is_of_hub(model: str) -> bool:
     return model != TRAIN and not model.startswith(PACKAGE) and not Path(model).exists()
-
-
-def require_names(models: Iterable[str]) -> None:
-    """Raise a ModelError for a model that is no folder, and whose name no repository of a hub can have."""
-    for model in models:
-        if not REPOSITORY.fullmatch(model):
-            raise ModelError(model, "is neither a folder nor a hub name", "make the folder, or write organisation/name")
 
 
 def loose_models(plan: Plan, jobs: Iterable[tuple[str, str]]) -> dict[str, str]:

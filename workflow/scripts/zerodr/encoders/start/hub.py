@@ -136,9 +136,11 @@ def _refusal(name: str, revision: str | None, error: Exception) -> ModelError | 
         RevisionNotFoundError,
     )
 
+    from zerodr.config.pins import no_repository
+
     page = f"{constants.ENDPOINT}/{name}"
     if isinstance(error, HFValidationError):
-        return ModelError(name, "is neither a folder nor a hub name", "make the folder, or write organisation/name")
+        return no_repository(name)
     if isinstance(error, GatedRepoError):
         return ModelError(
             name, "asks to accept its licence", f"accept it at {page}, then: hf auth login (or set HF_TOKEN)"

@@ -149,7 +149,7 @@ class Estimates:
         return known, False
 
     def _length(self, job: Job) -> float:
-        """Length of the documents that a job embeds, as a share of the usual one."""
+        """Compute the length of the documents that a job embeds, as a share of the usual one."""
         return length_share(self.plan, self.speeds, job.wildcards["collection"]) if embeds_documents(job) else 1.0
 
     def rehearsed_seconds(self, job: Job) -> float | None:

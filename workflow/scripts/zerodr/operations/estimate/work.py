@@ -149,12 +149,12 @@ def _tokens_of_sample(job: Job, plan: Plan, speeds: Speeds, stage: dict[str, Any
 
 
 def embeds_documents(job: Job) -> bool:
-    """Whether a job embeds a shard of a collection: its time follows from their tokens."""
+    """Test whether a job embeds a shard of a collection. Its time follows from the tokens of the documents."""
     return job.facts.embeds and "shard" in job.wildcards
 
 
 def length_share(plan: Plan, speeds: Speeds, collection: str) -> float:
-    """Share of a usual document's tokens that a line of your table has at most, as titles and questions have few."""
+    """Compute the share of a usual document's tokens that a line of a user's table holds at most; 1 for all others."""
     row = plan.bench.collections.get(collection)
     folder = plan.bench.folders.get(row.held_out_of or collection) if row else None
     files = [Path(file) for file in folder.files.get("corpus", ())] if folder else []
