@@ -95,7 +95,7 @@ def test_what_answers_nothing_is_refused(desk):
         Sources(Graph()).find("nope/notes")
     with pytest.raises(ArtifactError, match="answers no query: name a run"):
         Sources(Graph()).find("results/collections/notes/queries")
-    with pytest.raises(ArtifactError, match="is no artifact"):
+    with pytest.raises(ArtifactError, match="results/runs/x/y: was not made here: is it a target"):
         Sources(Graph()).find("results/runs/x/y")
     with pytest.raises(ArtifactError, match="is bm25-flat.bm25s itself"):
         open_desk("bm25/notes", LEXICAL, "")
