@@ -325,6 +325,13 @@ def test_config_takes_several_words_as_snakemake_does():
         assert split_config(words.split()) == words.split()
 
 
+def test_values_without_their_option_are_told_where_they_go(tmp_path):
+    done = process(tmp_path, "plan", "x", "scale=lab", "gpus=0")
+    assert done.returncode == 2
+    assert done.stderr.endswith("values of the configuration follow --config: --config scale=lab gpus=0\n")
+    assert "--config" not in process(tmp_path, "plan", "x", "--bogus", "--set", "dpr.ep0.x=1").stderr
+
+
 def test_lineage_of_something_damaged_ends_with_status_1(plan, tmp_path):
     assert call("lineage", TABLE)
     run = Path(RUNS[0])

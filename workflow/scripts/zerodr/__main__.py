@@ -2,10 +2,12 @@
 
 import sys
 
-from zerodr.checkout import split_config
+from zerodr.checkout import OPTION, lost_values, split_config
 from zerodr.errors import ZerodrError
 from zerodr.operations import lookup_commands as _lookup  # noqa: F401
 from zerodr.operations.setup_commands import app
+
+USAGE = 2  # exit status of a command that was not understood
 
 
 def main() -> None:
@@ -15,6 +17,10 @@ def main() -> None:
     except ZerodrError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(1)
+    except SystemExit as end:
+        if end.code == USAGE and (lost := lost_values(sys.argv[1:])):
+            sys.stderr.write(f"values of the configuration follow {OPTION}: {OPTION} {' '.join(lost)}\n")
+        raise
 
 
 if __name__ == "__main__":

@@ -96,3 +96,14 @@ def split_config(words: list[str]) -> list[str]:
         split.append(word)
         in_values = word == OPTION or (in_values and is_value)
     return split
+
+
+def lost_values(words: list[str]) -> list[str]:
+    """List words such as `scale=lab` that follow no option, which no command reads."""
+    split = split_config(words)
+    return [word for before, word in zip(["", *split], split, strict=False) if _is_lost(before, word)]
+
+
+def _is_lost(before: str, word: str) -> bool:
+    """Test whether a word looks like a value of the configuration, and none of an option."""
+    return not before.startswith("-") and word.partition("=")[0].isidentifier() and "=" in word
