@@ -9,9 +9,8 @@ import pytest
 import torch
 from model_helpers import TEXTS, WORDS, shaken_t5
 
-from zerodr.errors import ModelError
 from zerodr.papers.moma import fused_vectors as fusing
-from zerodr.papers.moma.fused_vectors import INDEX, Fuser, StateCache, StateStore, fingerprint, write_states
+from zerodr.papers.moma.fused_vectors import Fuser, StateCache
 from zerodr.papers.moma.fusion_encoder import FusionContract, FusionEncoder, Grounded
 
 DOCUMENTS = {f"m:{n}": " ".join(WORDS[(n * k) % 16] for k in range(1, 2 + 3 * n)) for n in range(8)}
@@ -77,17 +76,3 @@ def test_the_cache_is_bounded_and_forgets_what_was_not_used(model):
     assert [key for key, _ in cache.items()] == ["d", "a", "e"] and cache.held == 3 * 2**18
     small = Fuser(model, StateCache(0))
     np.testing.assert_allclose(small.vectors(QUERIES, GIVEN, Texts()), expected(model), atol=1e-5)
-
-
-def test_states_on_disk_spare_the_encoder(model, folder, tmp_path):
-    cache = StateCache(64)
-    Fuser(model, cache).vectors(QUERIES, GIVEN, Texts())
-    write_states(tmp_path / "states", dict(cache.items()), fingerprint(folder))
-    store, texts = StateStore(tmp_path / "states", fingerprint(folder)), Texts()
-    assert len(store) == 5 and store.get("m:4") is None
-    made = Fuser(model, StateCache(0, [store])).vectors(QUERIES, GIVEN, texts)
-    np.testing.assert_allclose(made, expected(model), atol=1e-5)
-    assert not texts.asked
-    with pytest.raises(ModelError, match="holds encoder states with fingerprint"):
-        StateStore(tmp_path / "states", "0" * 64)
-    assert (tmp_path / "states" / INDEX).exists()

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from moma_helpers import DOCUMENTS, K, run, sentence, written
-from retriever_helpers import EMBEDDING, JOIN, NAMES, embed, here, made
+from retriever_helpers import EMBEDDING, JOIN, embed, here, made
 
 from zerodr.artifacts.rankings import read_rankings
 from zerodr.encoders.inference.encoder import load_encoder
@@ -44,32 +44,6 @@ def test_plugging_out_is_never_having_plugged_in(here, caplog):
     plain = MoMA._plain(load_encoder(here / "model", device="cpu"), asked()[:4], "query")
     np.testing.assert_allclose(bare, plain, atol=1e-5)
     assert before == sorted((path, path.stat().st_mtime_ns) for path in here.rglob("exported-*/*"))
-
-
-def test_states_on_disk_give_the_same_vectors(here, tmp_path):
-    model = MoMA.load(here / "model").plug(here / "exported-source").plug(here / "exported-other")
-    with pytest.raises(ConfigError, match="memory other: has no encoder states in the cache"):
-        model.save_states("other", tmp_path / "other")
-    expected = model.encode_queries(asked())
-    for name in NAMES:
-        model.save_states(name, tmp_path / name)
-    again = MoMA.load(here / "model")
-    for name in NAMES:
-        again.plug(here / f"exported-{name}", tmp_path / name)
-    np.testing.assert_allclose(again.encode_queries(asked()), expected, atol=1e-6)
-    assert again.cache.misses == 0 < again.cache.hits
-    again.save_states("other", tmp_path / "more")
-    saved = [json.loads((tmp_path / name / "index.json").read_text()) for name in ("other", "more")]
-    assert saved[0] == saved[1], "what was plugged in is kept"
-    again.unplug("other").encode_queries(asked())
-    assert list(again.stores) == ["source"] and len(again.cache.stores) == 1
-    with pytest.raises(ModelError, match="holds encoder states with fingerprint"):
-        model.unplug("other").plug(here / "exported-other", tmp_path / "source")
-    assert "other" not in model.memories and not any(key.startswith("other:") for key, _ in model.cache.items())
-    longer = MoMA.load(here / "model")
-    longer.main.fusion = longer.main.fusion.model_copy(update={"document_tokens": 8})
-    with pytest.raises(ModelError, match="holds encoder states with fingerprint"):
-        longer.plug(here / "exported-other", tmp_path / "other")
 
 
 def test_a_query_is_not_its_own_augmentation(here):

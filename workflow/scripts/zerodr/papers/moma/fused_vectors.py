@@ -5,14 +5,13 @@ With one position, q_h (W_k,h s_t) = (W_k,h^T q_h) s_t and sum_t p_t W_v,h s_t =
 cross-attention costs 2 H d multiplications a token instead of 2 d^2 (T5-base: 64 times fewer), and the vector differs
 by rounding only. For inference: no dropout, no gradient.
 
-Encoder states of documents stay in memory up to a size (`StateCache`), or on disk (`StateStore`) for documents that are
-asked often. States belong to one model: a store records the fingerprint of its weights and is refused for others.
+Encoder states of documents stay in memory up to a size (`StateCache`).
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,17 +21,14 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from zerodr.encoders.folder.contract import read_json, write_model_json
 from zerodr.encoders.network.moving import on_device
 from zerodr.encoders.network.towers import DTYPES
-from zerodr.errors import ModelError
 from zerodr.papers.moma.fusion_encoder import FusionEncoder
 
 DECODED_STATES = 1 << 25  # numbers of padded encoder states that are decoded together
 Ids = Sequence[int] | np.ndarray
 TextsOf = Callable[[list[str]], list[str]]
 TokensOf = Callable[[list[str]], Sequence[Ids]]
-STATES, INDEX = "states.safetensors", "index.json"
 MIB = 2**20
 BLOCK = 1 << 20
 
@@ -176,15 +172,14 @@ def fingerprint(folder: Path) -> str:
 
 
 class StateCache:
-    """States by document, the least recently used ones dropped beyond `limit_mib`; stores are asked next.
+    """States by document, the least recently used ones dropped beyond `limit_mib`.
 
     Attributes:
-        stores: states on disk.
         hits, misses: documents that were there, and that were not.
     """
 
-    def __init__(self, limit_mib: int, stores: Sequence[StateStore] = ()) -> None:
-        self.limit, self.stores = limit_mib * MIB, list(stores)
+    def __init__(self, limit_mib: int) -> None:
+        self.limit = limit_mib * MIB
         self.hits = self.misses = self.held = 0
         self._states: OrderedDict[str, Tensor] = OrderedDict()
 
@@ -193,8 +188,6 @@ class StateCache:
         states = self._states.get(key)
         if states is not None:
             self._states.move_to_end(key)
-        else:
-            states = next((stored for store in self.stores if (stored := store.get(key)) is not None), None)
         self.hits, self.misses = self.hits + (states is not None), self.misses + (states is None)
         return states
 
@@ -214,58 +207,3 @@ class StateCache:
     def items(self) -> Iterable[tuple[str, Tensor]]:
         """Documents and states in memory."""
         return self._states.items()
-
-
-class StateStore:
-    """States of documents in a folder, mapped into memory.
-
-    Args:
-        folder: that `write_states` made.
-        identity: fingerprint of the model that asks, and of what else its states depend on.
-
-    Raises:
-        ModelError: the states are another model's.
-    """
-
-    def __init__(self, folder: Path, identity: str) -> None:
-        from safetensors.torch import load_file
-
-        index = read_json(folder / INDEX)
-        if index["model"] != identity:
-            theirs, ours = index["model"][:12], identity[:12]
-            problem = (
-                f"holds encoder states with fingerprint {theirs}, expected {ours}: they are of "
-                "another model, or of other texts"
-            )
-            raise ModelError(folder, problem, "make the states again")
-        self._spans = {key: (first, count) for key, first, count in index["documents"]}
-        self._states = load_file(folder / STATES)["states"]
-
-    def __len__(self) -> int:
-        return len(self._spans)
-
-    def get(self, key: str) -> Tensor | None:
-        """States (tokens, d) of a document; None where it is not kept."""
-        span = self._spans.get(key)
-        return None if span is None else self._states[span[0] : span[0] + span[1]]
-
-    def items(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield every document's key and states."""
-        return ((key, self._states[first : first + count]) for key, (first, count) in self._spans.items())
-
-
-def write_states(folder: Path, states: Mapping[str, Tensor], identity: str) -> None:
-    """Write states (tokens, d) of documents.
-
-    Args:
-        identity: fingerprint of their model, and of what else they depend on.
-    """
-    from safetensors.torch import save_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    documents, first = [], 0
-    for key, tensor in states.items():
-        documents.append([key, first, len(tensor)])
-        first += len(tensor)
-    save_file({"states": torch.cat([tensor.cpu() for tensor in states.values()]).contiguous()}, folder / STATES)
-    write_model_json(folder / INDEX, {"model": identity, "documents": documents})

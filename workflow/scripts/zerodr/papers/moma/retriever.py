@@ -6,8 +6,7 @@
     queries, documents = model.encode_queries(["..."]), model.encode_documents(["..."])
     scores = queries @ documents.T
 
-A memory is a folder of documents with the augmenter's vectors. Plugging one in or out changes no file. Encoder states
-of documents that were asked can be kept on disk, `model.save_states("memory-mesh", folder)`, and be plugged in with it.
+A memory is a folder of documents with the augmenter's vectors. Plugging one in or out changes no file.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from zerodr.encoders.inference.encoder import Encoder, load_encoder
 from zerodr.encoders.network.moving import features_on
 from zerodr.errors import ArtifactError, ConfigError, ModelError
 from zerodr.papers.moma.folders import AUGMENTER
-from zerodr.papers.moma.fused_vectors import Fuser, StateCache, StateStore, fingerprint, write_states
+from zerodr.papers.moma.fused_vectors import Fuser, StateCache, fingerprint
 from zerodr.papers.moma.fusion_encoder import FusionEncoder
 from zerodr.papers.moma.search_memory import check_size, refuse_equal
 from zerodr.retrieval.batching import plan_batches
@@ -161,7 +160,6 @@ class MoMA:
     def __init__(self, folder: Path, main: FusionEncoder, augmenter: Encoder, identity: str) -> None:
         self.folder, self.main, self.augmenter, self.identity = folder, main, augmenter, identity
         self.memories: dict[str, PluggedMemory] = {}
-        self.stores: dict[str, StateStore] = {}
         self.cache = StateCache(CACHE_MIB)
         self.fuser = Fuser(main, self.cache, BATCH_TOKENS)
 
@@ -177,14 +175,11 @@ class MoMA:
         main.to(device)
         return cls(folder, main, load_encoder(augmenter_path, device=device), fingerprint(augmenter_path))
 
-    def plug(self, folder: Path | str, states: Path | str | None = None) -> MoMA:
+    def plug(self, folder: Path | str) -> MoMA:
         """Plug in the memory of a folder.
 
-        Args:
-            states: folder that `save_states` made: encoder states of some of its documents.
-
         Raises:
-            ModelError: its vectors are of another augmenter, or states of another main model or of other texts.
+            ModelError: its vectors are of another augmenter.
             ConfigError: a memory of its name, or of its corpus, is plugged in.
         """
         folder = Path(folder)
@@ -197,7 +192,6 @@ class MoMA:
         if facts.name in self.memories:
             raise ConfigError(f"memory {facts.name}", "is plugged in already", "unplug it first")
         refuse_equal({name: memory.facts.corpus for name, memory in self.memories.items()} | {facts.name: facts.corpus})
-        store = None if states is None else StateStore(Path(states), self._states_of(folder))
         table = pq.read_table(folder / DOCUMENTS).combine_chunks()
         ids = namespaced(facts.name, table["id"].combine_chunks())
         texts = table["text"].combine_chunks()
@@ -205,9 +199,6 @@ class MoMA:
         self.memories[facts.name] = PluggedMemory(
             folder, facts, ids, texts, bare, Vectors.open(folder / VECTORS), id_ranks(ids)
         )
-        if store is not None:
-            self.stores[facts.name] = store
-            self.cache.stores = list(self.stores.values())
         return self
 
     def unplug(self, name: str) -> MoMA:
@@ -216,40 +207,11 @@ class MoMA:
         Raises:
             ConfigError: it is not plugged in.
         """
-        self._plugged(name)
-        del self.memories[name]
-        self.stores.pop(name, None)
-        self.cache.stores = list(self.stores.values())
-        self.cache.forget(self._held(name))
-        return self
-
-    def save_states(self, name: str, folder: Path | str) -> None:
-        """Write the encoder states of a memory's documents that were plugged in with it or are cached since.
-
-        Raises:
-            ConfigError: the memory is not plugged in, or no state of it is held.
-        """
-        memory, held = self._plugged(name), dict(self.cache.items())
-        states = dict(self.stores[name].items()) if name in self.stores else {}
-        states |= {key: held[key] for key in self._held(name)}
-        if not states:
-            raise ConfigError(f"memory {name}", "has no encoder states in the cache", "encode queries first")
-        write_states(Path(folder), states, self._states_of(memory.folder))
-
-    def _plugged(self, name: str) -> PluggedMemory:
         if name not in self.memories:
             raise ConfigError(f"memory {name}", f"is not plugged in, there are {sorted(self.memories)}", "name another")
-        return self.memories[name]
-
-    def _held(self, name: str) -> list[str]:
-        """Ids of a memory's documents whose states the cache holds."""
-        return [key for key, _ in self.cache.items() if memory_of(key) == name]
-
-    def _states_of(self, memory: Path) -> str:
-        """Digest of all that encoder states of a memory's documents depend on: weights, length, texts."""
-        texts = digest_of(memory / "manifest.json", DOCUMENTS)
-        facts = f"{fingerprint(self.folder)} {self.main.fusion.document_tokens} {texts}"
-        return sha256(facts.encode()).hexdigest()
+        del self.memories[name]
+        self.cache.forget([key for key, _ in self.cache.items() if memory_of(key) == name])
+        return self
 
     def augment(
         self, queries: Sequence[str], documents: int | None = None, query_ids: Sequence[str] | None = None
