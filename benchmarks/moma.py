@@ -69,7 +69,8 @@ class Bench:
         from zerodr.config.training import InitSettings
         from zerodr.encoders.start.initial import from_scratch
         from zerodr.lexical.light import LightIndex
-        from zerodr.papers.moma.fusion_encoder import FusionContract, FusionEncoder
+        from zerodr.papers.moma.augmented_encoder import FusionContract
+        from zerodr.papers.moma.fusion_encoder import FusionEncoder
 
         torch.set_num_threads(chosen.threads)
         self.documents, asked = texts_of("nfcorpus")
@@ -110,7 +111,7 @@ class Bench:
         """Vectors by transformers' own decoder, a few queries at a time."""
         import torch
 
-        from zerodr.papers.moma.fusion_encoder import Grounded
+        from zerodr.papers.moma.augmented_encoder import Grounded
 
         tokens, made = self.model.tokenize(self.queries, "query"), []
         for query, own in zip(tokens, self.given, strict=True):

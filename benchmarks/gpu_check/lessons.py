@@ -151,7 +151,8 @@ def ddr(check: Check, batch: int, folder: Path) -> Lesson:
 
 def moma(check: Check, batch: int, folder: Path) -> Lesson:
     """The softmax of a T5 whose queries are fused with documents (MoMA)."""
-    from zerodr.papers.moma.fusion_encoder import FusionContract, FusionEncoder
+    from zerodr.papers.moma.augmented_encoder import FusionContract
+    from zerodr.papers.moma.fusion_encoder import FusionEncoder
     from zerodr.papers.moma.grounding import Grounding
     from zerodr.papers.moma.training import FusedForward, GroundedExamples
     from zerodr.training.data.batches import Stream

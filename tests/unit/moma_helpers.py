@@ -61,7 +61,12 @@ def written(name: str, titles: list[str], texts: list[str], asked: dict[str, str
 
 def t5(place: str, seed: int = 7) -> str:
     """A random T5 of two layers. Returns its manifest."""
-    settings = tiny_settings("t5", pooling="decoder_first")
+    return network(place, "t5", "decoder_first", seed)
+
+
+def network(place: str, family: str, pooling: str, seed: int = 7) -> str:
+    """A random network of two layers. Returns its manifest."""
+    settings = tiny_settings(family, pooling=pooling)
     made = Path(f"{place}.making")
     from_scratch(settings, tiny_collection(Path("texts")), seed)[0].save(made)
     publish_folder(made, Path(place) / "manifest.json")
@@ -118,11 +123,11 @@ def training(**more: Any) -> dict[str, Any]:
     } | more
 
 
-def lay_out() -> None:
+def lay_out(family: str = "t5", pooling: str = "decoder_first") -> None:
     """Collections, model, rankings and mined queries in the current folder."""
     collection("source", DOCUMENTS, QUERIES)
     collection("other", DOCUMENTS, seed=1)
-    t5("start")
+    network("start", family, pooling)
     rankings("rankings.parquet")
     mined("mined")
 

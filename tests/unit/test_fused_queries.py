@@ -14,6 +14,7 @@ from retriever_helpers import EMBEDDING, NAMES, fused, here, made
 
 from zerodr.artifacts.rankings import read_rankings
 from zerodr.errors import ArtifactError, ConfigError
+from zerodr.papers.moma.fused_vectors import Fuser
 from zerodr.papers.moma.report_costs import PRINTED_TIMES
 
 __all__ = ["here", "made"]
@@ -33,7 +34,7 @@ def test_a_killed_embedding_goes_on_after_its_last_part_with_the_same_bytes(here
     monkeypatch.setattr(stage, "WINDOW", 3)
     monkeypatch.setattr(stage, "CHECKPOINT_QUERIES", 9)
     fused("whole.npy")
-    done, calls = stage.Fuser.vectors_of_tokens, []
+    done, calls = Fuser.vectors_of_tokens, []
 
     def killed(self, queries, keys, tokens_of):
         calls.append(len(queries))
@@ -41,7 +42,7 @@ def test_a_killed_embedding_goes_on_after_its_last_part_with_the_same_bytes(here
             raise KeyboardInterrupt
         return done(self, queries, keys, tokens_of)
 
-    monkeypatch.setattr(stage.Fuser, "vectors_of_tokens", killed)
+    monkeypatch.setattr(Fuser, "vectors_of_tokens", killed)
     with pytest.raises(KeyboardInterrupt):
         fused("parts.npy")
     assert not Path("parts.npy").exists()

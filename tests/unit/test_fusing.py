@@ -10,8 +10,9 @@ import torch
 from model_helpers import TEXTS, WORDS, shaken_t5
 
 from zerodr.papers.moma import fused_vectors as fusing
+from zerodr.papers.moma.augmented_encoder import FusionContract, Grounded
 from zerodr.papers.moma.fused_vectors import Fuser, StateCache
-from zerodr.papers.moma.fusion_encoder import FusionContract, FusionEncoder, Grounded
+from zerodr.papers.moma.fusion_encoder import FusionEncoder
 
 DOCUMENTS = {f"m:{n}": " ".join(WORDS[(n * k) % 16] for k in range(1, 2 + 3 * n)) for n in range(8)}
 QUERIES = ["river", "copper engine in winter", "What?", *TEXTS[1:3]]

@@ -13,9 +13,10 @@ from torch import Tensor
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.start.initial import from_scratch
 from zerodr.errors import ModelError
+from zerodr.papers.moma.augmented_encoder import FUSION, FusionContract, Grounded
 from zerodr.papers.moma.fid_attention import CrossAttention, check_mass, fid_attention
 from zerodr.papers.moma.fused_vectors import decode_once
-from zerodr.papers.moma.fusion_encoder import FUSION, FusionContract, FusionEncoder, Grounded, cross_attention
+from zerodr.papers.moma.fusion_encoder import FusionEncoder, cross_attention
 
 DOCUMENTS = ["copper engine", "a garden in winter with candles and silver", "market", "paper harbour signal " * 9]
 LAYERS, HEADS = 2, 4

@@ -50,7 +50,10 @@ def test_largest_k_that_a_memory_holds_is_taken(root):
 @pytest.mark.parametrize(
     ("encoder", "telling"),
     [
-        ({"init": "dpr/ep0"}, "moma1: fuses queries .* T5's decoder, which init 'dpr/ep0' has not .pooling: mean"),
+        (
+            {"init": "dpr/ep0"},
+            "moma1: learns what .* T5's decoder, which init 'dpr/ep0' has not .pooling: mean",
+        ),
         ({"init": "dpr+scratch/ep0", "pooling": "decoder_first"}, "init 'dpr.scratch/ep0' has not .pooling: mean"),
         ({"init": "google/t5", "pooling": "mean"}, "init 'google/t5' has not .pooling: mean"),
         ({"init": "google/t5", "pooling": "decoder_first", "towers": "separate"}, "one network, towers are separate"),

@@ -14,8 +14,8 @@ from retriever_helpers import EMBEDDING, JOIN, embed, here, made
 from zerodr.artifacts.rankings import read_rankings
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import CollectionError, ConfigError, ModelError
+from zerodr.papers.moma.augmented_encoder import FUSION
 from zerodr.papers.moma.folders import AUGMENTER
-from zerodr.papers.moma.fusion_encoder import FUSION
 from zerodr.papers.moma.retriever import MoMA
 
 __all__ = ["here", "made"]
@@ -182,16 +182,3 @@ def test_exported_as_targets_are_ranked(here, exclude):
         assert line in card, line
     assert 'exported-memories/name-of-your-collection")' in card and "exported-memories/target" not in card
     assert card.index("MoMA.load") < card.index("## Use with sentence-transformers: queries without memories")
-
-
-def test_a_model_that_can_not_fuse_is_not_exported_as_one(tmp_path):
-    from model_helpers import tiny_model
-
-    from zerodr.papers.moma.folders import write_fusion
-    from zerodr.papers.moma.settings import Augmentation
-
-    tiny_model(tmp_path).save(tmp_path / "bert")
-    with pytest.raises(ModelError, match="fusion-in-decoder needs decoder_first"):
-        write_fusion(
-            tmp_path / "bert", Augmentation(memories=("other",), documents=1, document_tokens=8, exclude_self=True)
-        )

@@ -49,10 +49,13 @@ function documentOf(row, depth, other) {
 
 function readBy(rows) {
   if (!rows.length) return null;
-  const title = `Read with the query: ${rows.length} documents, most attention first`;
+  const weighed = rows.every((row) => row.attention !== undefined);
+  const title = `Read with the query: ${rows.length} documents${weighed ? ", most attention first" : ""}`;
   const list = element("div", { class: "read", tabindex: "0" }, element("strong", {}, title));
-  for (const row of [...rows].sort((one, two) => two.attention - one.attention)) {
-    list.append(facts(`attention ${row.attention.toFixed(3)}`, row.memory, row.id), element("p", {}, row.text));
+  const shown = weighed ? [...rows].sort((one, two) => two.attention - one.attention) : rows;
+  for (const row of shown) {
+    const attention = weighed ? [`attention ${row.attention.toFixed(3)}`] : [];
+    list.append(facts(...attention, row.memory, row.id), element("p", {}, row.text));
   }
   return list;
 }

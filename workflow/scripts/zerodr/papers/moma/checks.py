@@ -14,30 +14,31 @@ from zerodr.papers.moma.settings import SOURCE, TARGET, InferenceSettings, Memor
 
 def check_recipe(bench: Bench, name: str, method: TrainedMethod) -> None:
     """Raise ConfigError for the first stage with memories that can't be meant."""
-    for stage in _episodes(method):
-        _check_family(f"method {name}: stage {stage}", name, bench.methods)
+    for stage, settings in _episodes(method).items():
+        _check_family(f"method {name}: stage {stage}", name, bench.methods, settings.augmenter.mode == "learned")
     _check_memories(bench, name, method)
     _check_named(bench, name, method)
     _check_augmenters(name, method, bench.methods)
 
 
-def _check_family(where: str, name: str, methods: dict[str, Method]) -> None:
-    """Fused queries need one T5 with a decoder.
+def _check_family(where: str, name: str, methods: dict[str, Method], learned: bool) -> None:
+    """What augments learns from the attention of a T5's decoder; one network reads queries and documents.
 
     A T5 is known by `pooling: decoder_first`, without which a stage keeps no decoder. Whether a checkpoint is
     one is looked at by `init_model`.
     """
     line = [encoder for encoder in line_of(name, methods) if isinstance(encoder, InitSettings)]
     others = [encoder for encoder in line if encoder.pooling != OF_T5]
-    if others:
+    if others and learned:
         problem = (
-            f"fuses queries with documents in a T5's decoder, which init {line[0].init!r} has "
+            f"learns what augments queries from attention in a T5's decoder, which init {line[0].init!r} has "
             f"not (pooling: {others[0].pooling}, expected {OF_T5})"
         )
-        raise ConfigError(where, problem, "start from such a model, as t5-ance/ep0 is")
+        step = "start from such a model, as t5-ance/ep0 is, or set augmenter.mode to frozen or own"
+        raise ConfigError(where, problem, step)
     if line[0].towers != "tied":
         problem = "fuses queries with documents in one network, towers are separate"
-        raise ConfigError(where, problem, "start from a T5 with towers: tied")
+        raise ConfigError(where, problem, "start from a model with towers: tied")
 
 
 def _check_memories(bench: Bench, name: str, method: TrainedMethod) -> None:
@@ -128,7 +129,8 @@ def _episodes(method: TrainedMethod) -> dict[str, MemoryStage]:
 def plugged_in(inference: InferenceSettings, stage: MemoryStage) -> tuple[Sequence[str], int]:
     """Memories as they are named, and K, when a stage's model ranks a target as a recipe's `inference` says."""
     usual = [TARGET if name == SOURCE else name for name in stage.memory.memories]
-    return inference.memories or usual, inference.documents or stage.memory.documents
+    count = stage.memory.documents if inference.documents is None else inference.documents
+    return inference.memories or usual, count
 
 
 def mixture(

@@ -30,10 +30,11 @@ from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.errors import NonFiniteEmbedding
 from zerodr.lexical.search import SearchSettings, open_index
+from zerodr.papers.moma.augmented_encoder import AugmentedEncoder
 from zerodr.papers.moma.folders import augmenter_of
-from zerodr.papers.moma.fused_vectors import Fuser, StateCache
-from zerodr.papers.moma.fusion_encoder import FusionEncoder, load_fusing
+from zerodr.papers.moma.fused_vectors import QueryVectors, StateCache
 from zerodr.papers.moma.grounding import Grounding, ground
+from zerodr.papers.moma.joined_encoder import load_fusing, query_vectors
 from zerodr.retrieval.batching import Ahead
 from zerodr.retrieval.candidates import id_ranks
 from zerodr.retrieval.embed import QuerySettings, document_texts
@@ -93,7 +94,7 @@ def embed_fused_queries(stage: Stage) -> None:
         cache = StateCache(settings.cache_mib)
         chunk = asked.iloc[first : first + CHECKPOINT_QUERIES]
         with store.window(len(chunk)) as vectors:
-            fuser = Fuser(model, cache, settings.batch_tokens)
+            fuser = query_vectors(model, cache, settings.batch_tokens)
             for window in islice(windows, -(-len(chunk) // WINDOW)):
                 _fill(vectors, fuser, window, first)
                 progress.add(len(window.queries))
@@ -126,7 +127,7 @@ class Window:
 
 
 def _windows(
-    model: FusionEncoder, shared: SharedTokens, texts: pd.Series, grounding: Grounding, start: int
+    model: AugmentedEncoder, shared: SharedTokens, texts: pd.Series, grounding: Grounding, start: int
 ) -> Iterator[Window]:
     """Tokenise windows of queries with their documents; no window reaches over a checkpoint."""
     for saved in range(start, len(texts), CHECKPOINT_QUERIES):
@@ -143,7 +144,7 @@ def _windows(
             yield Window(first, queries, keys, dict(zip(names.values(), tokens, strict=True)))
 
 
-def _fill(vectors: np.ndarray, fuser: Fuser, window: Window, start: int) -> None:
+def _fill(vectors: np.ndarray, fuser: QueryVectors, window: Window, start: int) -> None:
     """Vectors of a window's queries, in rows from `start` of the stage on."""
 
     def tokens_of(wanted: list[str]) -> list[np.ndarray]:
@@ -183,7 +184,8 @@ def measure_latency(stage: Stage) -> None:
     model = load_fusing(stage.path("model"), settings.precision, settings.documents, settings.document_limit)
     queries = asked["text"].tolist()
     keys, texts_of = _documents(grounding)
-    plain, cached = Fuser(model, None, settings.batch_tokens), Fuser(model, StateCache(settings.cache_mib))
+    plain = query_vectors(model, None, settings.batch_tokens)
+    cached = query_vectors(model, StateCache(settings.cache_mib), settings.batch_tokens)
     cached.vectors(queries, keys, texts_of)
     search = open_index(stage.path("index"), settings.lexical, stage.threads)
     numbers = range(len(queries))

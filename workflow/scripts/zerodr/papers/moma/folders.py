@@ -61,7 +61,7 @@ def export(source: Path, target: Path, params: ExportParams) -> None:
     """Copy the augmenter, where the model has one, and write how queries are augmented in search.
 
     Raises:
-        ModelError: queries are to be augmented, and the model can't fuse.
+        ModelError: queries are to be augmented, and the model can't read so much.
     """
     copy_augmenter(source, target)
     augmentation = _augmentation(params)
@@ -84,13 +84,14 @@ def write_fusion(folder: Path, augmentation: Augmentation) -> None:
     """Write `fusion.json` as queries are augmented in search, which may differ from training.
 
     Raises:
-        ModelError: the model of the folder can't fuse.
+        ModelError: the model of the folder can't read so much.
     """
-    from zerodr.papers.moma.fusion_encoder import FUSION, FusionContract, FusionEncoder, fusion_json
+    from zerodr.papers.moma.augmented_encoder import FUSION, FusionContract, fusion_json
+    from zerodr.papers.moma.joined_encoder import load_augmented
 
-    FusionEncoder.load(folder)
-    used = augmentation.model_dump(include=set(FusionContract.model_fields))
-    write_model_json(folder / FUSION, fusion_json(FusionContract(**used)))
+    used = FusionContract(**augmentation.model_dump(include=set(FusionContract.model_fields)))
+    load_augmented(folder).augment_with(used)
+    write_model_json(folder / FUSION, fusion_json(used))
 
 
 def describe(params: ExportParams) -> CardSection | None:

@@ -10,6 +10,7 @@ Encoder states of documents stay in memory up to a size (`StateCache`).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
@@ -23,6 +24,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from zerodr.encoders.network.moving import on_device
 from zerodr.encoders.network.towers import DTYPES
+from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.papers.moma.augmented_encoder import AugmentedEncoder
 from zerodr.papers.moma.fusion_encoder import FusionEncoder
 
 DECODED_STATES = 1 << 25  # numbers of padded encoder states that are decoded together
@@ -33,22 +36,19 @@ MIB = 2**20
 BLOCK = 1 << 20
 
 
-class Fuser:
-    """Vectors of queries with their documents, equal to the model's own up to rounding.
+class QueryVectors(ABC):
+    """Vectors of queries with their documents.
 
     Args:
-        model: in evaluation mode, on its device.
-        cache: of encoder states by document; None encodes every document of every query anew.
-        batch_tokens: padded tokens of one pass through the encoder.
+        model: is set to evaluation mode, on its device.
     """
 
-    def __init__(self, model: FusionEncoder, cache: StateCache | None, batch_tokens: int = 4096) -> None:
-        self.model, self.cache, self.batch_tokens = model.eval(), cache, batch_tokens
-        self.transformer = model.tower("query").transformer
-        self.device, self.dtype = next(model.parameters()).device, DTYPES[model.precision]
+    def __init__(self, model: AugmentedEncoder) -> None:
+        self.model = model.eval()
+        self.device = next(model.parameters()).device
 
     def vectors(self, queries: Sequence[str], documents: Sequence[Sequence[str]], texts_of: TextsOf) -> np.ndarray:
-        """Vectors of fused queries, (Q, D) float32.
+        """Vectors of augmented queries, (Q, D) float32.
 
         Args:
             queries: texts.
@@ -60,6 +60,26 @@ class Fuser:
             return self.model.tokenize_augmentations(texts_of(keys))
 
         return self.vectors_of_tokens(self.model.tokenize(queries, "query"), documents, tokens_of)
+
+    @abstractmethod
+    def vectors_of_tokens(
+        self, queries: Sequence[Ids], documents: Sequence[Sequence[str]], tokens_of: TokensOf
+    ) -> np.ndarray:
+        """Vectors of augmented queries that are tokenised already, as `vectors`."""
+
+
+class Fuser(QueryVectors):
+    """Vectors of a T5, equal to the model's own up to rounding.
+
+    Args:
+        cache: of encoder states by document; None encodes every document of every query anew.
+        batch_tokens: padded tokens of one pass through the encoder.
+    """
+
+    def __init__(self, model: FusionEncoder, cache: StateCache | None, batch_tokens: int = 4096) -> None:
+        super().__init__(model)
+        self.cache, self.batch_tokens = cache, batch_tokens
+        self.transformer, self.dtype = model.tower("query").transformer, DTYPES[model.precision]
 
     def vectors_of_tokens(
         self, queries: Sequence[Ids], documents: Sequence[Sequence[str]], tokens_of: TokensOf
@@ -99,8 +119,7 @@ class Fuser:
         while start < len(order):
             count = max(1, self.batch_tokens // max(1, len(tokens[order[start]])))
             batch = order[start : start + count]
-            # the bi-encoder's own: FusionEncoder.pad would look for documents in each row
-            features = super(FusionEncoder, self.model).pad([tokens[index] for index in batch])
+            features = BiEncoder.pad(self.model, [tokens[index] for index in batch])
             ids, mask = (on_device(features[name], self.device) for name in ("input_ids", "attention_mask"))
             states = self.transformer.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
             for row, index in enumerate(batch):

@@ -9,71 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
-from zerodr.config.base import Settings, validate
-from zerodr.encoders.folder.contract import EncoderContract, Precision, Side, read_json, write_model_json
+from zerodr.config.starts import OF_T5
+from zerodr.encoders.folder.contract import EncoderContract, Precision, Side
 from zerodr.encoders.network.moving import pad
-from zerodr.encoders.network.tokenizing import Call
 from zerodr.encoders.network.towers import DTYPES
-from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ModelError
+from zerodr.papers.moma.augmented_encoder import AugmentedEncoder, Grounded
 from zerodr.papers.moma.fid_attention import NEAR, ROUNDED, CrossAttention, check_mass
 
-FUSION = "fusion.json"
 
-
-class FusionContract(Settings):
-    """Augmentation of a model's queries, as its `fusion.json`."""
-
-    documents: int = Field(10, ge=0)
-    """K: documents that a query is augmented with."""
-    document_tokens: int = Field(128, ge=2)
-    """Longest augmentation document, special tokens included."""
-    exclude_self: bool = True
-    """A query is not augmented with a document that holds the same text, with or without its title."""
-
-
-def fusion_json(fusion: FusionContract) -> dict[str, Any]:
-    """Content of `fusion.json`; `exclude_self` only where it is false."""
-    return fusion.model_dump(mode="json", exclude={"exclude_self"} if fusion.exclude_self else set())
-
-
-@dataclass(frozen=True)
-class Grounded:
-    """Token ids of a query and of the documents that augment it."""
-
-    query: Sequence[int] | np.ndarray
-    documents: Sequence[Sequence[int] | np.ndarray]
-
-    def __len__(self) -> int:
-        return len(self.query) + sum(map(len, self.documents))
-
-
-class FusionEncoder(BiEncoder):
-    """A T5 bi-encoder whose queries may come with documents. Documents of the corpus are encoded plainly.
-
-    Attributes:
-        fusion: how many documents of which length.
-    """
-
-    fusion = FusionContract()
-
-    def tokenize_augmentations(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of augmentation documents, as documents but cut at fusion.document_tokens."""
-        return self.augmentation_call().ids(self.tokenizer, texts)
-
-    def augmentation_call(self) -> Call:
-        """Return how the tokenizer is called for augmentation documents."""
-        limit = min(self.fusion.document_tokens, self.contract.max_tokens)
-        return Call(self.contract.document_prefix, limit, self.contract.lowercase)
+class FusionEncoder(AugmentedEncoder):
+    """A T5 bi-encoder whose decoder reads a query and its documents at once."""
 
     def pad(self, rows: Sequence[Any]) -> dict[str, Tensor]:
         """As the bi-encoder's; of `Grounded` rows also `aug_ids`, `aug_mask` (M, La) of the M distinct documents of the
@@ -132,35 +85,19 @@ class FusionEncoder(BiEncoder):
             input_ids=start, encoder_hidden_states=states, encoder_attention_mask=mask, use_cache=False, **more
         )
 
-    def save(self, folder: Path) -> None:
-        """As the bi-encoder's, and `fusion.json`."""
-        super().save(folder)
-        write_model_json(folder / FUSION, fusion_json(self.fusion))
-
     @classmethod
-    def load(
-        cls, folder: Path, precision: Precision = "fp32", contract: EncoderContract | None = None
-    ) -> FusionEncoder:
-        """The model of a folder; one that was never augmented has the default `fusion`.
+    def load(cls, folder: Path, precision: Precision = "fp32", contract: EncoderContract | None = None) -> Self:
+        """As every augmented encoder's.
 
         Raises:
             ModelError: as the bi-encoder's; or it is no T5 encoder-decoder that both sides share.
         """
-        model = cast(FusionEncoder, super().load(folder, precision, contract))
-        if model.contract.pooling != "decoder_first" or model.contract.towers != "tied":
+        model = super().load(folder, precision, contract)
+        if model.contract.pooling != OF_T5 or model.contract.towers != "tied":
             actual = f"{model.contract.pooling} and {model.contract.towers} towers"
-            problem = f"has pooling {actual}; fusion-in-decoder needs decoder_first and tied ones"
+            problem = f"has pooling {actual}; fusion-in-decoder needs {OF_T5} and tied ones"
             raise ModelError(folder, problem, "start from a T5 encoder-decoder")
-        if (folder / FUSION).exists():
-            model.fusion = validate(FusionContract, read_json(folder / FUSION), str(folder / FUSION))
         return model
-
-
-def load_fusing(folder: Path, precision: Precision, documents: int, document_tokens: int) -> FusionEncoder:
-    """Load a model, onto a GPU where there is one, to fuse queries with so many documents of such a length at most."""
-    model = FusionEncoder.load(folder, precision)
-    model.fusion = FusionContract(documents=documents, document_tokens=document_tokens)
-    return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 @contextmanager

@@ -11,9 +11,10 @@ from zerodr.collections.memories import memory_of
 from zerodr.encoders.folder.contract import read_json
 from zerodr.errors import ConfigError, nearest
 from zerodr.lookup.sources import Source
+from zerodr.papers.moma.augmented_encoder import FusionContract, Grounded
 from zerodr.papers.moma.fid_attention import fid_attention
 from zerodr.papers.moma.fused_vectors import fingerprint
-from zerodr.papers.moma.fusion_encoder import FusionContract, Grounded, cross_attention
+from zerodr.papers.moma.fusion_encoder import FusionEncoder, cross_attention
 from zerodr.papers.moma.retriever import MEMORY, MoMA, augmenter_folder
 from zerodr.plan import paths
 
@@ -48,13 +49,13 @@ class AugmentedQueries:
         self.folders = _memories(source.inputs["model"][0])
         main, params = self.model.main.eval(), source.params
         limits = {"documents": params["documents"], "document_tokens": params["document_limit"]}
-        main.fusion = FusionContract(**limits, exclude_self=main.fusion.exclude_self)
         tokens = min(params.get("query_tokens") or main.contract.tokens("query"), main.contract.max_tokens)
         main.contract = main.contract.model_copy(update={"query_tokens": tokens})
+        main.augment_with(FusionContract(**limits, exclude_self=main.fusion.exclude_self))
         self._lock = Lock()
 
     def encode(self, text: str, options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
-        """Embed the text with documents of the memories in `options` (by default all), and report their attention.
+        """Embed the text with documents of the memories in `options` (by default all); report a T5's attention.
 
         Raises:
             ConfigError: there is no such memory.
@@ -66,16 +67,23 @@ class AugmentedQueries:
             if self.model.memories:
                 (names,) = self.model.augment([text])
             texts = self.model.texts_of(names)
+            read: list[dict[str, Any]] = [
+                {"id": name, "memory": memory_of(name), "text": body[:CHARACTERS]}
+                for name, body in zip(names, texts, strict=True)
+            ]
+            notice = "" if read else "no memory is plugged in"
+            if not isinstance(main, FusionEncoder):
+                return self.model.encode_queries([text])[0], {"read": read, "notice": notice}
             row = Grounded(main.tokenize([text], "query")[0], main.tokenize_augmentations(texts))
             vectors, attention, segments, mask = cross_attention(main, main.pad([row]))
             mass = fid_attention(attention, segments, mask, len(names))[0]
             shares = (mass / mass.sum()).tolist()
-        read = [
-            {"id": name, "memory": memory_of(name), "text": body[:CHARACTERS], "attention": share}
-            for name, body, share in zip(names, texts, shares[1:], strict=True)
-        ]
-        notice = f"the query itself has attention {shares[0]:.3f}" if read else "no memory is plugged in"
-        return vectors[0].float().cpu().numpy(), {"read": read, "notice": notice}
+        for shown, share in zip(read, shares[1:], strict=True):
+            shown["attention"] = share
+        return vectors[0].float().cpu().numpy(), {
+            "read": read,
+            "notice": notice or f"the query itself has attention {shares[0]:.3f}",
+        }
 
     def _plug(self, names: list[str]) -> None:
         for name in names:

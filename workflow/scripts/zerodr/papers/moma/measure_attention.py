@@ -23,10 +23,13 @@ from zerodr.collections.access import split_queries
 from zerodr.collections.memories import MemoryTexts, memory_of
 from zerodr.config.base import Settings, validate
 from zerodr.encoders.network.moving import features_on
+from zerodr.errors import ModelError
 from zerodr.mining.statistics import NAME
+from zerodr.papers.moma.augmented_encoder import Grounded
 from zerodr.papers.moma.fid_attention import Aggregation, fid_attention
-from zerodr.papers.moma.fusion_encoder import FusionEncoder, Grounded, cross_attention, load_fusing
+from zerodr.papers.moma.fusion_encoder import FusionEncoder, cross_attention
 from zerodr.papers.moma.grounding import Grounding, banned_documents, ground
+from zerodr.papers.moma.joined_encoder import load_fusing
 from zerodr.papers.moma.settings import TARGET
 
 SCHEMA = pa.schema(
@@ -83,6 +86,9 @@ def measure_attention(stage: Stage) -> None:
     judged = (stage.path("collection"), settings.split, settings.source) if settings.exclude_positives else None
     grounding = ground(stage, queries, settings.documents, settings.joins, judged)
     model = load_fusing(stage.path("model"), settings.precision, settings.documents, settings.document_tokens)
+    if not isinstance(model, FusionEncoder):
+        problem = "has no decoder, whose attention to documents is measured"
+        raise ModelError(model.contract.source, problem, "name the model of a T5")
     progress = Progress(f"attention of {settings.source}/{settings.split}", len(queries), "queries")
     with GroupWriter(stage.output("attention"), SCHEMA, ROW_GROUP, ["documents.list.element"]) as writer:
         for piece in attended(model, queries, asked["text"].tolist(), grounding, settings.aggregation):

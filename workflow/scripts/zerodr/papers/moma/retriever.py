@@ -34,9 +34,10 @@ from zerodr.encoders.folder.contract import CONTRACT, Side, read_json, write_mod
 from zerodr.encoders.inference.encoder import Encoder, load_encoder
 from zerodr.encoders.network.moving import features_on
 from zerodr.errors import ArtifactError, ConfigError, ModelError
+from zerodr.papers.moma.augmented_encoder import AugmentedEncoder
 from zerodr.papers.moma.folders import AUGMENTER
-from zerodr.papers.moma.fused_vectors import Fuser, StateCache, fingerprint
-from zerodr.papers.moma.fusion_encoder import FusionEncoder
+from zerodr.papers.moma.fused_vectors import StateCache, fingerprint
+from zerodr.papers.moma.joined_encoder import load_augmented, query_vectors
 from zerodr.papers.moma.search_memory import check_size, refuse_equal
 from zerodr.retrieval.batching import plan_batches
 from zerodr.retrieval.candidates import id_ranks
@@ -157,21 +158,21 @@ class MoMA:
         identity: fingerprint of the augmenter.
     """
 
-    def __init__(self, folder: Path, main: FusionEncoder, augmenter: Encoder, identity: str) -> None:
+    def __init__(self, folder: Path, main: AugmentedEncoder, augmenter: Encoder, identity: str) -> None:
         self.folder, self.main, self.augmenter, self.identity = folder, main, augmenter, identity
         self.memories: dict[str, PluggedMemory] = {}
         self.cache = StateCache(CACHE_MIB)
-        self.fuser = Fuser(main, self.cache, BATCH_TOKENS)
+        self.fuser = query_vectors(main, self.cache, BATCH_TOKENS)
 
     @classmethod
     def load(cls, folder: Path | str, device: str = "cpu") -> MoMA:
         """The model of a folder: an exported one augments as targets are ranked, a stage's as in training.
 
         Raises:
-            ModelError: it is no T5 with fusion-in-decoder.
+            ModelError: it is no model of this bench.
         """
         folder = Path(folder)
-        main, augmenter_path = FusionEncoder.load(folder), augmenter_folder(folder)
+        main, augmenter_path = load_augmented(folder), augmenter_folder(folder)
         main.to(device)
         return cls(folder, main, load_encoder(augmenter_path, device=device), fingerprint(augmenter_path))
 

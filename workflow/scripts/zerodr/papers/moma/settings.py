@@ -114,8 +114,8 @@ class InferenceSettings(Settings):
     later: ClassVar = ("protocol",)
     memories: tuple[str, ...] | None = Field(None, min_length=1)
     """`target`, `source`, or collections. None: those of training, with the target in place of the source."""
-    documents: int | None = Field(None, ge=1)
-    """K. None: as in training."""
+    documents: int | None = Field(None, ge=0)
+    """K; 0: queries are not augmented. None: as in training."""
     document_tokens: int | None = Field(None, ge=2)
     """Longest augmentation document. None: as in training."""
     protocol: str | None = None

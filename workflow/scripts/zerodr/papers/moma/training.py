@@ -12,8 +12,9 @@ from torch import Tensor
 from zerodr.artifacts.stage import Stage
 from zerodr.config.params import FinetuneParams
 from zerodr.errors import ConfigError
-from zerodr.papers.moma.fusion_encoder import FusionContract, FusionEncoder, Grounded
+from zerodr.papers.moma.augmented_encoder import AugmentedEncoder, FusionContract, Grounded
 from zerodr.papers.moma.grounding import Grounding, ground
+from zerodr.papers.moma.joined_encoder import load_augmented
 from zerodr.papers.moma.losses import attention_distillation
 from zerodr.papers.moma.settings import AugmenterObjective, MemoryKeys, MemorySettings, MemoryStage
 from zerodr.training.additions import Addition, PaperTraining, together
@@ -60,10 +61,10 @@ class FusedQueries(Addition):
         return self.params.settings.memory
 
     def kind(self, kind: ModelKind) -> ModelKind:
-        """Return the kind of a T5 with fusion in its decoder."""
-        return replace(kind, load=FusionEncoder.load, forward=FusedForward, evaluate=evaluate_fused)
+        """Return the kind of a model that reads documents with a query."""
+        return replace(kind, load=load_augmented, forward=FusedForward, evaluate=evaluate_fused)
 
-    def examples(self, examples: Examples, model: FusionEncoder) -> GroundedExamples:
+    def examples(self, examples: Examples, model: AugmentedEncoder) -> GroundedExamples:
         """With the first K documents of each query's ranking; the model's `fusion` records how many.
 
         Raises:
@@ -71,7 +72,7 @@ class FusedQueries(Addition):
         """
         memory, source = self.memory, self.stage.path("source")
         limits = {"documents": memory.documents, "document_tokens": memory.document_tokens}
-        model.fusion = FusionContract(**limits, exclude_self=memory.exclude_self)
+        model.augment_with(FusionContract(**limits, exclude_self=memory.exclude_self))
         judged = (source, self.params.source_split, source.name) if memory.exclude_positives else None
         queries = pa.array(examples.queries.to_pylist(), pa.string())
         grounding = ground(self.stage, queries, memory.documents, _joins(self.params), judged)

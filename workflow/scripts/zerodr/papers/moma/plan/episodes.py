@@ -267,8 +267,10 @@ def _augmented_export(plan: Plan, link: Link) -> Params:
     """Memories that the model learned from, and what augments its queries."""
     memory = episode(plan, link).memory
     names, documents = _plugged_in(plan, link.method, episode(plan, link))
-    return {
-        "learned_from": [name for name in memory.memories if name != SOURCE],
+    learned = {"learned_from": [name for name in memory.memories if name != SOURCE]}
+    if not documents:
+        return learned
+    return learned | {
         "augmentation": {
             "memories": names,
             "documents": documents,
@@ -284,6 +286,8 @@ def _memories_of_row(plan: Plan, name: str) -> list[str]:
     if stage is None:
         return []
     names, documents = _plugged_in(plan, name.partition("@")[0], stage)
+    if not documents:
+        return ["learned with augmented queries, ranks without"]
     return [f"queries are augmented with {documents} documents of: {', '.join(names)}"]
 
 

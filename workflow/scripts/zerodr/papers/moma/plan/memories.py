@@ -152,6 +152,8 @@ def augmentation_files(plan: Plan, link: Link, use: str, collection: str, split:
 def _query_embeddings(plan: Plan, row: str, link: Link, collection: str, protocol: str, split: str) -> str:
     """Of the row's variant where it only ranks with other memories, else of the variant that trained the model."""
     variant = link._replace(method=row.partition("@")[0])
+    if inference(plan, variant.method).documents == 0:
+        return paths.embeddings(link.name, link.scope, collection, protocol, f"queries.{split}")
     same = find_episode(plan, variant) is None or inference(plan, variant.method) == inference(plan, link.method)
     return paths.fused_queries(*(link if same else variant).path_keys, collection, protocol, split)
 
