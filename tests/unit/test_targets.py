@@ -8,7 +8,7 @@ import pytest
 
 from zerodr.config.load import load_bench
 from zerodr.plan import Plan, paths
-from zerodr.plan.targets import TARGETS, is_target, names, nearest_target, other_names, render
+from zerodr.plan.targets import TARGETS, idle_variants, is_target, names, nearest_target, other_names, render
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +56,15 @@ def test_a_table_is_found_under_its_columns_in_any_order_and_under_all_of_them(r
     many, asked = Plan(load_bench(root, {"collections": every})), f"results/beir/{'+'.join(every)}.tsv"
     assert "-more-" in many.selection
     assert other_names([asked], many) == {asked: f"results/beir/{many.selection}.tsv"}
+
+
+def test_a_variant_that_a_run_makes_nothing_of_is_named_with_its_row(root):
+    changed = Plan(load_bench(root, {"set": ["dpr.training.batch_queries=8"]}))
+    words, files = ["snakemake", "results/beir/dpr.tsv"], ["results/models/dpr/shared/ep0/manifest.json"]
+    name = "dpr+training.batch_queries-8"
+    assert idle_variants(words, files, changed) == f"set: nothing here reads {name}: its row is results/beir/{name}.tsv"
+    assert idle_variants(words, [*files, f"results/models/{name}/shared/ep0/manifest.json"], changed) == ""
+    assert idle_variants(words, files, Plan(load_bench(root, {}))) == ""
 
 
 @pytest.mark.parametrize("wrong", ["", "foo", "results/beir/qqqq.zip", "a/b/c/d/e/f"])

@@ -30,7 +30,7 @@ from zerodr.plan import Plan
 from zerodr.plan.pins import loose_models, planned_writers
 from zerodr.plan.resources import Ceiling
 from zerodr.plan.rules import facts_of
-from zerodr.plan.targets import other_names
+from zerodr.plan.targets import idle_variants, other_names
 
 
 def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Screen | None) -> None:
@@ -51,6 +51,7 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
         sys.stderr.write(f"{line}\n")
     for asked, path in other_names(sys.orig_argv, plan).items():
         sys.stderr.write(f"{asked} is written as {path}\n")
+    sys.stderr.write("".join(f"{line}\n" for line in _idle(workflow, plan)))
     forget_published()
     planned = list(workflow.dag.needrun_jobs())
     if any(facts_of(job.rule.name).kind == "publish" for job in planned):
@@ -98,6 +99,7 @@ def foretell(workflow: Any, plan: Plan, slurm: bool) -> list[str]:
             lines.append(f"The run asks the hub for the commit of {', '.join(models)} first, and locks it in {LOCK}.")
         except ZerodrError as error:
             refused.append(str(error))
+    lines += _idle(workflow, plan)
     if short := _disk_warning(plan, jobs):
         lines.append(short)
     if any(facts_of(job.rule.name).kind == "publish" for job in jobs):
@@ -111,6 +113,13 @@ def foretell(workflow: Any, plan: Plan, slurm: bool) -> list[str]:
         except ZerodrError as error:
             refused.append(str(error))
     return [*lines, *(f"A run here is refused: {problem}" for problem in refused if problem)]
+
+
+def _idle(workflow: Any, plan: Plan) -> list[str]:
+    """Return the line on variants that this run makes nothing of, if there are any."""
+    outputs = (path for job in workflow.dag.jobs for path in job.output)
+    line = idle_variants(sys.orig_argv, outputs, plan)
+    return [line] if line else []
 
 
 def _lock_models(plan: Plan, planned: list[Any]) -> None:

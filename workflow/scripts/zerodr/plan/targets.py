@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
 from itertools import product
+from pathlib import Path
 from typing import NamedTuple
 
 from zerodr.config.recipes import INIT
@@ -120,6 +121,22 @@ def is_target(path: str, plan: Plan) -> bool:
 def other_names(words: Iterable[str], plan: Plan) -> dict[str, str]:
     """Return the path of each table among the words of a command that `in_order` gives another one."""
     return {word: path for word in words if (path := in_order(word, plan)) != word}
+
+
+def idle_variants(words: Iterable[str], outputs: Iterable[str], plan: Plan) -> str:
+    """Say which variants that `set` made no job of a run makes anything of; empty where there are none.
+
+    Args:
+        words: targets of the run.
+        outputs: files of its jobs, finished or not.
+    """
+    made = [variant for variants in plan.bench.overridden.values() for variant in variants]
+    files = list(outputs) if made else []
+    idle = [name for name in made if not any(name in path for path in files)]
+    if not idle:
+        return ""
+    row = next((word for word in words if is_target(word, plan) and word.endswith(".tsv")), "results/beir/x.tsv")
+    return f"set: nothing here reads {', '.join(idle)}: its row is {Path(row).with_name(f'{idle[0]}.tsv')}"
 
 
 def in_order(path: str, plan: Plan) -> str:
