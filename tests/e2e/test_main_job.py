@@ -21,7 +21,7 @@ from tests.dag.conftest import clone
 from tests.e2e.conftest import configure, snakemake_in
 
 PUBLISHED = {"bm25-flat": (0.3218, 0.0005), "bm25-multifield": (0.3254, 0.0005)}
-INDEPENDENT = {"brief": (0.3100, 0.001)}  # sentence-transformers with as many tokens, and pytrec_eval, without zerodr
+INDEPENDENT = {"brief": (0.2935, 0.001)}  # sentence-transformers with as many tokens, and pytrec_eval, without zerodr
 MINILM = "results/evaluation/all-minilm-l6-v2/nfcorpus/standard.summary.tsv"
 ROW, EXPORT = "results/beir/t5-ance.tsv", "results/exported/t5-ance/shared/manifest.json"
 

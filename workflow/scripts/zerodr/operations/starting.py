@@ -117,6 +117,8 @@ def foretell(workflow: Any, plan: Plan, slurm: bool) -> list[str]:
 
 def _idle(workflow: Any, plan: Plan) -> list[str]:
     """Return the line on variants that this run makes nothing of, if there are any."""
+    if not plan.bench.overridden:
+        return []
     outputs = (path for job in workflow.dag.jobs for path in job.output)
     line = idle_variants(sys.orig_argv, outputs, plan)
     return [line] if line else []
