@@ -130,9 +130,9 @@ def idle_variants(words: Iterable[str], outputs: Iterable[str], plan: Plan) -> s
         words: targets of the run.
         outputs: files of its jobs, finished or not.
     """
-    made = [variant for variants in plan.bench.overridden.values() for variant in variants]
-    files = list(outputs) if made else []
-    idle = [name for name in made if not any(name in path for path in files)]
+    changed = [variant for variants in plan.bench.overridden.values() for variant in variants]
+    files = list(outputs) if changed else []
+    idle = [name for name in changed if not any(name in path for path in files)]
     if not idle:
         return ""
     row = next((word for word in words if is_target(word, plan) and word.endswith(".tsv")), "results/beir/x.tsv")
