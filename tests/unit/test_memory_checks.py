@@ -42,6 +42,12 @@ def test_what_can_not_be_meant(root, change, telling):
         plan(root)
 
 
+def test_memories_that_no_query_reads_are_refused(root):
+    add(root, inference={"documents": 0, "memories": ["memory-mesh"]})
+    with pytest.raises(ConfigError, match="documents: 0 reads no memory: leave memories"):
+        plan(root)
+
+
 def test_largest_k_that_a_memory_holds_is_taken(root):
     add(root, chain={"moma1": EPISODE | {"memory": {"memories": ["memory-mesh"], "documents": 30764}}})
     assert plan(root)
@@ -52,7 +58,7 @@ def test_largest_k_that_a_memory_holds_is_taken(root):
     [
         (
             {"init": "dpr/ep0"},
-            "moma1: learns what .* T5's decoder, which init 'dpr/ep0' has not .pooling: mean",
+            "moma1: learns its augmenter .* T5's decoder, which init 'dpr/ep0' has not .pooling: mean",
         ),
         ({"init": "dpr+scratch/ep0", "pooling": "decoder_first"}, "init 'dpr.scratch/ep0' has not .pooling: mean"),
         ({"init": "google/t5", "pooling": "mean"}, "init 'google/t5' has not .pooling: mean"),

@@ -64,6 +64,8 @@ def test_a_variant_that_a_run_makes_nothing_of_is_named_with_its_row(root):
     name = "dpr+training.batch_queries-8"
     assert idle_variants(words, files, changed) == f"set: nothing here reads {name}: its row is results/beir/{name}.tsv"
     assert idle_variants(words, [*files, f"results/models/{name}/shared/ep0/manifest.json"], changed) == ""
+    longer = f"results/models/{name}0/shared/ep0/manifest.json"
+    assert name in idle_variants(words, [*files, longer], changed), "of another value that begins alike"
     assert idle_variants(words, files, Plan(load_bench(root, {}))) == ""
 
 

@@ -124,7 +124,7 @@ def other_names(words: Iterable[str], plan: Plan) -> dict[str, str]:
 
 
 def idle_variants(words: Iterable[str], outputs: Iterable[str], plan: Plan) -> str:
-    """Say which variants that `set` made no job of a run makes anything of; empty where there are none.
+    """Name the variants of `set` that a run makes nothing of, with the row to ask for; empty where there are none.
 
     Args:
         words: targets of the run.
@@ -132,7 +132,7 @@ def idle_variants(words: Iterable[str], outputs: Iterable[str], plan: Plan) -> s
     """
     changed = [variant for variants in plan.bench.overridden.values() for variant in variants]
     files = list(outputs) if changed else []
-    idle = [name for name in changed if not any(name in path for path in files)]
+    idle = [name for name in changed if not any(re.search(rf"/{re.escape(name)}[/@.]", path) for path in files)]
     if not idle:
         return ""
     row = next((word for word in words if is_target(word, plan) and word.endswith(".tsv")), "results/beir/x.tsv")

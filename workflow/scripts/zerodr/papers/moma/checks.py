@@ -22,7 +22,7 @@ def check_recipe(bench: Bench, name: str, method: TrainedMethod) -> None:
 
 
 def _check_family(where: str, name: str, methods: dict[str, Method], learned: bool) -> None:
-    """What augments learns from the attention of a T5's decoder; one network reads queries and documents.
+    """Refuse a learned augmenter without a T5's decoder, whose attention it learns from, and separate towers.
 
     A T5 is known by `pooling: decoder_first`, without which a stage keeps no decoder. Whether a checkpoint is
     one is looked at by `init_model`.
@@ -31,7 +31,7 @@ def _check_family(where: str, name: str, methods: dict[str, Method], learned: bo
     others = [encoder for encoder in line if encoder.pooling != OF_T5]
     if others and learned:
         problem = (
-            f"learns what augments queries from attention in a T5's decoder, which init {line[0].init!r} has "
+            f"learns its augmenter from attention in a T5's decoder, which init {line[0].init!r} has "
             f"not (pooling: {others[0].pooling}, expected {OF_T5})"
         )
         step = "start from such a model, as t5-ance/ep0 is, or set augmenter.mode to frozen or own"

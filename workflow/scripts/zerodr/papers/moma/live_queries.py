@@ -73,7 +73,8 @@ class AugmentedQueries:
             ]
             notice = "" if read else "no memory is plugged in"
             if not isinstance(main, FusionEncoder):
-                return self.model.encode_queries([text])[0], {"read": read, "notice": notice}
+                (vector,) = self.model.fuser.vectors([text], [names], self.model.texts_of)
+                return vector, {"read": read, "notice": notice}
             row = Grounded(main.tokenize([text], "query")[0], main.tokenize_augmentations(texts))
             vectors, attention, segments, mask = cross_attention(main, main.pad([row]))
             mass = fid_attention(attention, segments, mask, len(names))[0]

@@ -124,6 +124,8 @@ class InferenceSettings(Settings):
 
     @model_validator(mode="after")
     def _possible(self) -> InferenceSettings:
+        if self.documents == 0 and (self.memories or self.document_tokens):
+            raise ValueError("documents: 0 reads no memory: leave memories and document_tokens out")
         refuse_twice(self.memories or ())
         return self
 
