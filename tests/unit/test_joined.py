@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,11 @@ from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.start.initial import from_scratch
 from zerodr.errors import ModelError
+from zerodr.lookup.sources import DENSE, Source
 from zerodr.papers.moma.augmented_encoder import FusionContract, Grounded
 from zerodr.papers.moma.folders import write_fusion
 from zerodr.papers.moma.joined_encoder import JoinedEncoder, JoinedVectors
+from zerodr.papers.moma.live_queries import AugmentedQueries
 from zerodr.papers.moma.retriever import MoMA
 from zerodr.papers.moma.settings import Augmentation
 from zerodr.plan.dense import query_embeddings
@@ -132,6 +135,15 @@ def test_search_from_python_gives_the_stages_vectors(tmp_path, monkeypatch):
     (read,) = model.augment(["copper engine"])
     (joined,) = model.encode_queries(["copper engine"])
     np.testing.assert_allclose(joined, encoded(model, "copper engine", model.texts_of(read)), atol=1e-6)
+    shutil.copytree("exported", "results/exported-memories/m/shared/source")
+    params = {"documents": K, "document_limit": 16, "query_tokens": None}
+    function, inputs = "papers.moma.embed_fused:embed_fused_queries", {"model": ["start/manifest.json"]}
+    shown, fields = AugmentedQueries(
+        Source("m", "source/manifest.json", DENSE, ("x.npy",), params, function, inputs)
+    ).encode("copper engine", {})
+    np.testing.assert_allclose(shown, joined, atol=1e-6)
+    assert [entry["id"] for entry in fields["read"]] == read and not fields["notice"]
+    assert all("attention" not in entry for entry in fields["read"])
     (bare,) = model.unplug("source").encode_queries(["copper engine"])
     (plain,) = MoMA._plain(load_encoder(Path("start"), device="cpu"), ["copper engine"], "query")
     np.testing.assert_allclose(bare, plain, atol=1e-5)
