@@ -72,8 +72,9 @@ def publish(graph: Graph, artifacts: list[str], uri: str, scale: str = "") -> in
     progress = Progress("publish lineage", len(records), "artifacts")
     added = 0
     with open_store(uri) as store:
+        published = store.published()
         for record in records:
-            if store.find(views.key_of(record)) is None:
+            if views.key_of(record) not in published:
                 store.add(record, _input_models(graph, store, record), _measured(graph, store, record), scale)
                 added += 1
             progress.add()

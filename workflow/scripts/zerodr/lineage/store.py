@@ -10,9 +10,11 @@ import shutil
 import tempfile
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +42,7 @@ QUIET = {
 }
 RENAME = "rename the folder of the checkout, and create its .venv again: bash envs/create.sh"
 TRIES, PAUSE_S = 8, 0.1
-TAGS_AT_ONCE, PARAMS_AT_ONCE, METRICS_AT_ONCE, DATASETS_AT_ONCE = 100, 100, 800, 500
+PARAMS_AT_ONCE, METRICS_AT_ONCE, DATASETS_AT_ONCE, RUNS_AT_ONCE = 100, 800, 500, 1000
 
 
 def tracking_uri() -> str:
@@ -161,6 +163,22 @@ class Store:
         self._kinds, self._refused = entities, exceptions.MlflowException
         self._groups: dict[tuple[str, ...], str] = {}
 
+    def published(self) -> set[str]:
+        """List the keys of finished runs by one look at the store, and remove what `find` would remove.
+
+        A look for each key takes 20 ms, two minutes and more for a table of 7,000 artifacts of which none is new.
+        """
+        states: dict[str, list[str]] = defaultdict(list)
+        token = None
+        while token != "":
+            page = self.client.search_runs(
+                [self.experiment], "tags.key LIKE '%'", max_results=RUNS_AT_ONCE, page_token=token
+            )
+            for run in page:
+                states[run.data.tags["key"]].append(run.info.status)
+            token = page.token or ""
+        return {key for key, all_of in states.items() if all_of == ["FINISHED"] or self.find(key)}
+
     def find(self, key: str) -> str | None:
         """Return the id of the finished run with this key, and remove unfinished runs of this checkout under it.
 
@@ -196,7 +214,8 @@ class Store:
         afterwards, so that whichever is later finds the other's write.
         """
         if names not in self._groups:
-            if not self._oldest(names):
+            oldest = self._oldest(names)
+            if not oldest:
                 tags = {"group": _group_key(names), "level": views.level_of(names), PUBLISHER: self.publisher}
                 tags |= {PARENT: self.group(names[:-1])} if len(names) > 1 else {}
                 tags |= dict(zip(LEVELS, names, strict=False))
@@ -204,9 +223,10 @@ class Store:
                 self.client.set_terminated(run, "FINISHED")
                 if len(names) > 1:
                     self._settle(run, names[:-1])
-                if self._oldest(names) != run:
+                oldest = self._oldest(names)
+                if oldest != run:
                     self._replace(run, names)
-            self._groups[names] = self._oldest(names)
+            self._groups[names] = oldest
         return self._groups[names]
 
     def _oldest(self, names: tuple[str, ...]) -> str:
@@ -274,11 +294,10 @@ class Store:
         start = int(record["started_unix_s"] * 1000)
         end = start + int(record["seconds"] * 1000)
         key, groups = views.key_of(record), views.groups_of(record)
-        tags = {"key": key, PUBLISHER: self.publisher, PARENT: self.group(groups)}
+        tags = views.run_tags(record, scale) | {"key": key, PUBLISHER: self.publisher, PARENT: self.group(groups)}
         name = views.run_name(record)
         run = self.client.create_run(self.experiment, start_time=start, tags=tags, run_name=name).info.run_id
-        self._log_tags_and_params(run, record, scale)
-        self._log_metrics(run, record, end, measured)
+        self._log_params_and_metrics(run, record, end, measured)
         for chunk in _chunks([self._dataset_input(entry) for entry in record["inputs"]], DATASETS_AT_ONCE):
             self._log_datasets(run, chunk)
         if models:
@@ -314,22 +333,18 @@ class Store:
             self.group(method)
             self._log_metric(method, f"{views.MAIN_METRIC}.{record['wildcards']['collection']}", values[0], end)
 
-    def _log_tags_and_params(self, run: str, record: Record, scale: str) -> None:
-        tags = [self._kinds.RunTag(name, value) for name, value in sorted(views.run_tags(record, scale).items())]
+    def _log_params_and_metrics(
+        self, run: str, record: Record, end: int, measured: tuple[str, str, str] | None
+    ) -> None:
         params = [self._kinds.Param(name, value) for name, value in sorted(views.run_params(record).items())]
-        for chunk in _chunks(tags, TAGS_AT_ONCE):
-            self.client.log_batch(run, tags=chunk)
-        for chunk in _chunks(params, PARAMS_AT_ONCE):
-            self.client.log_batch(run, params=chunk)
-
-    def _log_metrics(self, run: str, record: Record, end: int, measured: tuple[str, str, str] | None) -> None:
         points = []
         for name, value, step in views.run_metrics(record):
             about = measured if measured and name not in views.COSTS else (None, None, None)
             links = dict(zip(("model_id", "dataset_name", "dataset_digest"), about, strict=True))
             points.append(self._kinds.Metric(name, value, end, step, **links))
-        for chunk in _chunks(points, METRICS_AT_ONCE):
-            self.client.log_batch(run, metrics=chunk)
+        # A batch takes 100 settings and 1,000 values; most artifacts have one batch.
+        for some, values in zip_longest(_chunks(params, PARAMS_AT_ONCE), _chunks(points, METRICS_AT_ONCE)):
+            self.client.log_batch(run, params=some or (), metrics=values or ())
 
     def _log_files(self, run: str, record: Record) -> None:
         path = Path(record["artifact"])
