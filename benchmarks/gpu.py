@@ -48,9 +48,6 @@ def parts(check: Any, report: Any, source: str) -> Iterator[Part]:
     yield "trainer of sentence-transformers", partial(speed.trainer, check)
     yield "IVF-PQ by faiss", partial(search.approximate, check)
     yield "K-means by faiss", partial(search.kmeans, check)
-    yield "one step of queries, compiled", partial(correct.one_step, check, "queries", True)
-    plain = partial(report.fact, "train queries", "tokens_per_second")
-    yield "train queries, compiled", partial(speed.train_compiled, check, plain)
 
 
 def say_packages() -> int:

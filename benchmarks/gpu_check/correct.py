@@ -24,20 +24,19 @@ APART = 2e-2  # largest relative difference of a loss, of gradients and of an ob
 FEW = 8  # queries of the one step
 
 
-def one_step(check: Check, name: str, compiled: bool = False) -> Facts:
+def one_step(check: Check, name: str) -> Facts:
     """Compare loss, gradients and the objective's state (queue, classifier, weights of clusters) after one step.
 
     `repeats` says whether two steps as a training takes them (bf16, dropout, its kernels) have gradients of equal bits.
     """
     losses, gradients, states = [], [], []
-    for device, with_compiled in (("cpu", False), (check.device, compiled)):
+    for device in ("cpu", check.device):
         made = engine(
             check,
             LESSONS[name],
             FEW,
             device=device,
             dropout=0.0,
-            compiled=with_compiled,
             steps=1,
             max_grad_norm=None,
         )
@@ -52,7 +51,7 @@ def one_step(check: Check, name: str, compiled: bool = False) -> Facts:
         "gradients_apart": apart(*gradients),
         "state_apart": state,
         "weights": gradients[0].numel(),
-        "repeats": compiled or torch.equal(*(_trained_gradients(check, name) for _ in range(2))),
+        "repeats": torch.equal(*(_trained_gradients(check, name) for _ in range(2))),
     }
     near = abs(losses[0] - losses[1]) < APART * abs(losses[0]) and found["gradients_apart"] < APART
     right = near and gradients[0].any() and (state or 0.0) < APART and found["repeats"]

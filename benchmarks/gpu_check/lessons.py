@@ -15,7 +15,6 @@ import pyarrow as pa
 import torch
 
 from gpu_check.check import SEED, Check
-from gpu_check.report import NotRun
 
 WORDS = [SEED, 0]  # words that random numbers come from
 UNITS, CLUSTERS = 4, 4
@@ -183,7 +182,6 @@ def engine(
     device: str | None = None,
     precision: str = "fp32",
     dropout: float = 0.1,
-    compiled: bool = False,
     state: Path | None = None,
     **training: Any,
 ) -> Any:
@@ -192,16 +190,12 @@ def engine(
     Args:
         batch: queries, or documents, of a step.
         device: None: the one that is checked.
-        compiled: layers are compiled; on the CPU by torch's plainest backend, which only tries the way there.
         state: folder of checkpoints. None: a new one.
         training: further settings.
-
-    Raises:
-        NotRun: layers can't be compiled.
     """
     from zerodr.config.training import TrainingSettings
     from zerodr.training.loop.engine import Engine, Run
-    from zerodr.training.loop.speed import compile_layers, set_dropout, speed_up
+    from zerodr.training.loop.speed import set_dropout, speed_up
     from zerodr.training.optimizers import make_optimizer, schedule
 
     device, folder = device or check.device, check.new_folder(lesson.__name__)
@@ -212,8 +206,6 @@ def engine(
     getattr(model, "encoder", model).precision = precision
     set_dropout(model, dropout)
     speed_up(model, device, precision)
-    if compiled and (reason := compile_layers(model, device, backend="inductor" if check.on_gpu else "eager")):
-        raise NotRun(reason)
     fixed = {"steps": check.warm + check.steps, "learning_rate": 1e-4, "checkpoint_steps": 10**6}
     settings = TrainingSettings(**fixed | {"batch_queries": batch, "precision": precision} | training)  # type: ignore[arg-type]
     run = Run(lesson.__name__, state or folder / "state", "gpu", WORDS)

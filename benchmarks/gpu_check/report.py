@@ -26,10 +26,6 @@ TIME = "time"
 DONE, FAILED, NOT_RUN = "done", "failed", "not run"
 
 
-class NotRun(Exception):
-    """A row can't run here; the message says why."""
-
-
 class OutOfTime(BaseException):
     """The time limit has come. No handler of errors in a library shall take it for one."""
 
@@ -60,8 +56,6 @@ class Row:
         self.seconds = round(time.monotonic() - self.seconds, 2)
         if isinstance(error, OutOfTime):
             self.state, self.why = NOT_RUN, TIME
-        elif isinstance(error, NotRun):
-            self.state, self.why = NOT_RUN, str(error)
         elif isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] not in ("", "zerodr"):
             self.state, self.why = NOT_RUN, f"package {error.name} is missing"
         elif isinstance(error, Exception):
@@ -129,10 +123,6 @@ class Report:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
-
-    def fact(self, what: str, name: str) -> Any:
-        """Return what an earlier row found, or None."""
-        return next((row.facts.get(name) for row in self.rows if row.what == what), None)
 
     def named(self, state: str) -> list[str]:
         """List rows that ended so, with reasons."""

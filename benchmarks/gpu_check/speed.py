@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -111,12 +111,12 @@ def watched(made: Any, watch: Watch) -> Iterator[None]:
         yield
 
 
-def train(check: Check, name: str, compiled: bool = False, **settings: Any) -> Facts:
+def train(check: Check, name: str, **settings: Any) -> Facts:
     """Train in bf16: tokens a second, share of the peak, waiting, peak memory; LAMB's share of a step."""
     batch = FUSED_BATCH[check.tiny] if name == "moma" else check.batch // (2 if name == "coco" else 1)
     watch = Watch(check, check.warm, check.warm + check.steps)
     with deterministic(check.device):
-        made = engine(check, LESSONS[name], batch, precision="bf16", compiled=compiled, **settings)
+        made = engine(check, LESSONS[name], batch, precision="bf16", **settings)
         with watched(made, watch):
             memory = check.peak_gib(made.fit)
         facts = watch.facts()
@@ -125,12 +125,6 @@ def train(check: Check, name: str, compiled: bool = False, **settings: Any) -> F
     more = HEAD_LAYERS if name == "coco" else 0
     operations = 3 * check.operations(watch.measured, more, name == "moma")  # a backward pass counts as two
     return facts | {"share_of_peak": check.share_of_peak(operations / watch.seconds, "bf16"), "peak_gib": memory}
-
-
-def train_compiled(check: Check, plain_rate: Callable[[], float | None]) -> Facts:
-    """Train queries with compiled layers, against plain ones."""
-    facts, plain = train(check, "queries", compiled=True), plain_rate()
-    return facts | ({} if plain is None else {"times_plain": facts["tokens_per_second"] / plain})
 
 
 def trainer(check: Check) -> Facts:

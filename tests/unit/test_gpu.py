@@ -19,7 +19,7 @@ from tests.forked import trainers
 ROOT = Path(__file__).resolve().parents[2]
 OBJECTIVES = ("queries", "coco", "mlm", "modir", "berm", "idro", "ddr", "moma")
 RIGHT = (
-    *(f"one step of {name}" for name in (*OBJECTIVES, "queries, compiled")),
+    *(f"one step of {name}" for name in OBJECTIVES),
     *("killed and resumed", "exact search", "encode, fp32", "encode, bf16", "IVF-PQ by faiss", "K-means by faiss"),
 )
 FACTS = {
@@ -38,7 +38,6 @@ FACTS = {
     "trainer of sentence-transformers": {"times_sentence_transformers", "seconds_a_step"},
     "IVF-PQ by faiss": {"searched_on", "recall_below_cpu", "results_shared_with_cpu", "times_cpu"},
     "K-means by faiss": {"same_nearest_of_equal_centroids", "inertia_over_cpu", "times_cpu"},
-    "train queries, compiled": {"times_plain", "tokens_per_second"},
 }
 NO_NETWORK = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
 
@@ -117,17 +116,14 @@ def test_a_row_that_raises_does_not_end_the_others_and_all_are_written(tmp_path)
     def broken() -> dict[str, Any]:
         raise ValueError("no such thing\nmore")
 
-    def refused() -> dict[str, Any]:
-        raise report.NotRun("no compiler")
-
     def without() -> dict[str, Any]:
         raise ModuleNotFoundError("No module named 'peft'", name="peft")
 
-    for what, work in (("a", broken), ("b", refused), ("c", without), ("d", lambda: {"right": False, "cosine": 0.5})):
+    for what, work in (("a", broken), ("c", without), ("d", lambda: {"right": False, "cosine": 0.5})):
         made.run(what, work)
     found = json.loads((tmp_path / "gpu.json").read_text())
     assert found["failed"] == ["a (ValueError: no such thing)"] and found["wrong"] == ["d"]
-    assert found["not_run"] == ["b (no compiler)", "c (package peft is missing)"]
+    assert found["not_run"] == ["c (package peft is missing)"]
     assert "| d | wrong | cosine 0.5 |  |" in found["table"]
 
 

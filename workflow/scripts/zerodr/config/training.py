@@ -277,7 +277,7 @@ class ObjectiveSettings(LossSettings):
 class TrainingSettings(Settings):
     """How a stage is optimised."""
 
-    later: ClassVar = ("compile", "consecutive_negatives", "lora_rank")
+    later: ClassVar = ("consecutive_negatives", "lora_rank")
     retired: ClassVar = {"bucket_batches": 0}
     steps: int = Field(1000, ge=1)
     """Optimiser steps."""
@@ -313,9 +313,6 @@ class TrainingSettings(Settings):
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """bf16 is autocast; a processor that is slower in it takes fp32, and lineage says so. fp16 is refused for T5 (its
     activations overflow) and needs a GPU."""
-    compile: bool = False
-    """Run the network's layers through `torch.compile` on a GPU. A training that was cut off and continued may then end
-    with other last bits. Where it does not work, and on the CPU, layers stay plain; the log and lineage say why."""
     checkpoint_steps: int = Field(200, ge=1)
     """Resume state is written this often, and on SIGTERM."""
     evaluate_steps: int | None = Field(None, ge=1)
@@ -336,15 +333,6 @@ class TrainingSettings(Settings):
             raise ValueError(
                 "schedule_steps is where a linear schedule ends; schedule: constant has no end: leave schedule_steps "
                 "out (`null` where a recipe below sets it), or take schedule: linear"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _repeatable(self) -> TrainingSettings:
-        if self.compile and self.cache_chunk is not None and self.dropout != 0:
-            raise ValueError(
-                "compile draws other dropout when gradient caching encodes texts a second time: set dropout: 0, or "
-                "leave compile or cache_chunk out"
             )
         return self
 

@@ -30,7 +30,7 @@ from zerodr.training.jobs import device_of, identity_of, keeper, publish_steps, 
 from zerodr.training.kinds import BI_ENCODER, Lessons, ModelKind, kind_of
 from zerodr.training.loop.checkpoint import read_tensors, write_tensors
 from zerodr.training.loop.engine import Batches, Engine, Run
-from zerodr.training.loop.speed import arithmetic, compile_layers, set_dropout, speed_up
+from zerodr.training.loop.speed import arithmetic, set_dropout, speed_up
 from zerodr.training.objectives.ranking import make_objective
 from zerodr.training.optimizers import load_moments, make_optimizer, moments, moments_fit, schedule
 
@@ -115,7 +115,6 @@ def fit(task: FinetuneTask) -> dict[str, Any]:
     if training.dropout is not None:
         set_dropout(model, training.dropout)
     kernels = speed_up(model, device, precision, training.precision, group)
-    plain = compile_layers(model, device, group) if training.compile else None
     lessons = (kind.lessons or mined_lessons)(task, model)
     examples, stream = lessons.examples, lessons.stream
     optimizer = make_optimizer(model, training)
@@ -137,7 +136,7 @@ def fit(task: FinetuneTask) -> dict[str, Any]:
     run = Run(
         stage.spec.name(),
         stage.state,
-        identity_of(stage, group, kernels, compiled=plain is None),
+        identity_of(stage, group, kernels),
         words_of(task),
         position.first_step,
         evaluate if len(lessons.dev) else None,
@@ -152,7 +151,6 @@ def fit(task: FinetuneTask) -> dict[str, Any]:
             write_tensors(task.output / MOMENTS, moments(optimizer))
     notes = lessons.facts | {
         "kernels": kernels.words,
-        **({"compiled": plain or "layers"} if training.compile else {}),
         "device": device,
         "processes": group.world,
         "epochs": round(training.steps / stream.steps_per_epoch, 3),

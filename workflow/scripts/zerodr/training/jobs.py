@@ -46,19 +46,16 @@ def run_work(stage: Stage, workers: Workers, work: Work) -> None:
     stage.note(**result["notes"])
 
 
-def identity_of(stage: Stage, group: Group, kernels: Kernels, compiled: bool = True) -> str:
+def identity_of(stage: Stage, group: Group, kernels: Kernels) -> str:
     """Digest what decides a training's result: a checkpoint of another one is refused.
 
     Args:
         stage: what is trained.
         group: its processes.
         kernels: those that were chosen.
-        compiled: false where layers were to be compiled and are not.
     """
-    other = {} if compiled else {"compiled": "no"}
-    return object_digest(
-        {"params": stage.params, "seed": stage.seed, "processes": group.world, **kernels.identity, **other}
-    )
+    facts = {"params": stage.params, "seed": stage.seed, "processes": group.world}
+    return object_digest(facts | kernels.identity)
 
 
 def device_of(gpus: int, group: Group) -> str:

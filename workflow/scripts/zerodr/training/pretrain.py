@@ -24,7 +24,7 @@ from zerodr.training.data.batches import WASTE
 from zerodr.training.distributed.processes import Group, check_gpus
 from zerodr.training.jobs import device_of, identity_of, keeper, publish_steps, run_work
 from zerodr.training.loop.engine import Curve, Engine, Run
-from zerodr.training.loop.speed import arithmetic, compile_layers, set_dropout, speed_up
+from zerodr.training.loop.speed import arithmetic, set_dropout, speed_up
 from zerodr.training.optimizers import make_optimizer, schedule
 from zerodr.training.pretraining.corpora import PASSAGES, Counts, store_passages, warn_of_gated, whole_documents
 from zerodr.training.pretraining.masking import token_loss
@@ -107,7 +107,6 @@ def train(stage: Stage) -> dict[str, Any]:
     model, taken = load_headed(stage.path("model"), settings, words, precision)
     model.to(device)
     kernels = speed_up(model, device, precision, training.precision, group)
-    plain = compile_layers(model, device, group) if training.compile else None
     rows, dev = split_documents(passages, training.dev_queries, stage.seed)
     maker = ViewMaker(
         model.encoder,
@@ -125,7 +124,7 @@ def train(stage: Stage) -> dict[str, Any]:
     evaluate = (lambda: evaluate_spans(forward, dev, stage.seed, group)) if dev else None
     before = evaluate() if evaluate else {}
     keep = keeper(stage.state, model)
-    identity = identity_of(stage, group, kernels, compiled=plain is None)
+    identity = identity_of(stage, group, kernels)
     run = Run(stage.spec.name(), stage.state, identity, words, position.first_step, evaluate, keep)
     ends = training.schedule_steps or position.total_steps - fewer
     factor = schedule(training.schedule, training.warmup_steps, ends)
@@ -136,7 +135,6 @@ def train(stage: Stage) -> dict[str, Any]:
         model.save(stage.output("model"))
     facts = {
         "kernels": kernels.words,
-        **({"compiled": plain or "layers"} if training.compile else {}),
         "device": device,
         "processes": group.world,
         "from": taken,

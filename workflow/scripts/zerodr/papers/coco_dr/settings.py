@@ -165,11 +165,6 @@ def check_groups(groups: GroupSettings, objective: ObjectiveSettings, training: 
         )
     if not groups.uses_gradients:
         return
-    if training.compile:
-        raise ValueError(
-            "groups read gradients inside the layers, which training.compile fuses: leave it out, or take a mode "
-            "without gradients (balanced, group_dro)"
-        )
     engine, _ = choose_engine(groups, objective)
     if training.cache_chunk is not None and engine != "jvp":
         raise ValueError(
