@@ -54,7 +54,7 @@ pictures: $(READY) ## docs/pictures/* and docs/papers/items.md again; pages of f
 	$(BIN)/python docs/pictures/items.py
 	$(BIN)/python docs/pictures/screens.py
 
-report: $(READY) ## results/report.html: table, figures, curves, warnings, cost, lineage in one file, for any browser, without a network
+report: $(READY) ## results/report.html: table, figures, curves, warnings, cost in one file, for any browser, without a network
 	@$(BIN)/python -m zerodr report
 
 mlflow: $(READY) ## lineage in MLflow's own pages

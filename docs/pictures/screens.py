@@ -121,9 +121,6 @@ def main() -> None:
     queries = sorted(page.with_suffix("").glob("queries/*/*.html"))
     if queries:
         take("queries", queries[0].as_uri(), 1100, 700, "document.querySelector('details.query').open = true")
-    report = ROOT / "results/report.html"
-    if report.exists():
-        take("report-lineage", report.as_uri(), 1100, 900, "document.getElementById('lineage').scrollIntoView()")
     if (ROOT / "results/lineage/link.json").exists():
         take_mlflow(page)
     take_search(page)

@@ -59,12 +59,11 @@ def test_no_page_is_wider_than_a_phone(folder, tmp_path):
     visit((folder / "results/report.html").as_uri(), steps, tmp_path / "report")
 
 
-def test_the_report_has_the_table_and_a_drawn_lineage(folder, tmp_path):
+def test_the_report_has_the_table(folder, tmp_path):
     async def steps(page: Page) -> None:
         await page.run(CLICK.format("[data-name=dense] [data-cell=toy]"))
         link = await page.run("document.querySelector('dialog[open] a').href")
         assert Path(link.removeprefix("file://")).is_file()
-        assert await page.run("document.querySelectorAll('svg.lineage rect').length") == 6
 
     visit((folder / "results/report.html").as_uri(), steps, tmp_path)
 

@@ -13,10 +13,8 @@ from tests.unit.page_helpers import make_pages
 
 from zerodr.artifacts.provenance import Warnings
 from zerodr.errors import ArtifactError
-from zerodr.lineage.graph import Graph
 from zerodr.pages import costs, drawing
 from zerodr.pages.report import write_report
-from zerodr.plan import paths
 
 
 def record(rule: str, metrics: dict[str, list[float]] | None = None, **more: Any) -> dict[str, Any]:
@@ -51,16 +49,6 @@ def test_a_running_mean_keeps_the_mean_of_a_line():
     values = np.arange(100.0)
     assert drawing.running_mean(values)[10:90] == pytest.approx(values[10:90])
     assert drawing.running_mean(np.array([1.0, 5.0])).tolist() == [1.0, 5.0]
-
-
-def test_layers_put_a_stage_below_all_of_its_sources_and_sources_next_to_their_users():
-    nodes = {key: drawing.LineageNode(key, "") for key in "abcde"}
-    for key, above in {"b": "a", "c": "b", "d": "ce"}.items():
-        nodes[key].above = set(above)
-    nodes = {key: nodes[key] for key in "abced"}
-    assert drawing.layers(nodes) == [["a"], ["b"], ["c", "e"], ["d"]]
-    picture = drawing.draw_lineage(nodes)
-    assert picture.count("<rect") == 5 and picture.count("<path") == 4
 
 
 def test_what_was_left_out_and_warned_is_listed():
@@ -104,12 +92,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_report_is_one_file_without_addresses(folder):
     plan = make_pages(folder)
     text = write_report(plan).read_text()
-    for heading in ("results", "figures", "training", "mining", "dropped", "warnings", "cost", "lineage", "repeat"):
+    for heading in ("results", "figures", "training", "mining", "dropped", "warnings", "cost", "repeat"):
         assert f'<h2 id="{heading}">' in text
     assert "mailto:" not in text and not re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=", text)
     assert "No stage warned." in text and "evaluate_run" in text
-    nodes = drawing.nodes_of(Graph(), [paths.summary("dense", "toy", "standard")])
-    assert [node.title for node in nodes.values()] == ["normalize_collection", "merge_run", "evaluate_run"]
 
 
 def test_a_report_without_a_table_says_what_to_run(folder):

@@ -341,7 +341,7 @@ def report(
     output: Annotated[Path | None, typer.Option(help="The page to write; default: results/report.html.")] = None,
     config: Words = None,
 ) -> None:
-    """Write a report of the main table as one page: results, figures, curves, warnings, cost, lineage."""
+    """Write a report of the main table as one page: results, figures, curves, warnings, cost."""
     from zerodr.pages.report import REPORT, write_report
 
     page = write_report(plan_of(config or []), CALLED_IN[0] / output if output else REPORT)

@@ -1,4 +1,4 @@
-"""Write the report of a main table: results, figures, curves, statistics, warnings, cost and lineage in one file."""
+"""Write the report of a main table: results, figures, curves, statistics, warnings and cost in one file."""
 
 from __future__ import annotations
 
@@ -61,7 +61,6 @@ def report(plan: Plan, files: dict[str, list[Path]], graph: Graph) -> dict[str, 
         "dropped": costs.dropped(jobs),
         "warnings": costs.warnings(jobs),
         "costs": costs.cost_by_rule(jobs),
-        "lineages": _lineages(plan, graph),
         "versions": _versions(jobs),
         "command": command(paths.beir(f"{plan.selection}.html"), (*settings.words, *settings.choice)),
     }
@@ -87,15 +86,6 @@ def _trainings(jobs: Iterable[Record]) -> list[tuple[str, str, Any]]:
             seconds = html.duration(record["seconds"])
             shown.append((costs.name_of(record), f"{record['rule']}, {seconds}", picture))
     return shown
-
-
-def _lineages(plan: Plan, graph: Graph) -> list[tuple[str, Any]]:
-    """List a drawing for each row of the table."""
-    drawn = []
-    for name in plan.ranked:
-        files = [path for path in plan.evaluations("summary", name) if Path(path).exists()]
-        drawn.append((plan.method(name).label, drawing.draw_lineage(drawing.nodes_of(graph, files))))
-    return drawn
 
 
 def _versions(jobs: list[Record]) -> list[tuple[str, str]]:
