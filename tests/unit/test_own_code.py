@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -188,71 +187,6 @@ def test_a_method_and_a_collection_plan_at_once(project):
     Path("bad.zip").write_bytes(b"no zip")
     with pytest.raises(CollectionError, match="bad.zip: is no ZIP that can be read"):
         write_new("collection", "bad", Path("bad.zip"))
-
-
-INSTALLED = """
-import torch
-
-
-def hinge(scores, margin=1.0):
-    return (margin - scores[:, :1] + scores[:, 1:]).clamp(min=0).mean()
-"""
-
-
-@pytest.fixture
-def package(project, monkeypatch):
-    """A package with a loss, installed: its folder and its dist-info are where Python looks."""
-    site = project / "site-packages"
-    (site / "ranklosses").mkdir(parents=True)
-    (site / "ranklosses/__init__.py").write_text("raise RuntimeError('planning imports no package')\n")
-    (site / "ranklosses/hinges.py").write_text(INSTALLED)
-    facts = site / "ranklosses-1.0.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: ranklosses\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text(
-        "[zerodr.losses]\nhinge = ranklosses.hinges:hinge\ngone = ranklosses.nowhere:gone\n"
-    )
-    monkeypatch.syspath_prepend(site)
-    for module in ("ranklosses", "ranklosses.hinges"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
-    return site / "ranklosses"
-
-
-def use(name: str) -> None:
-    """The recipe of a scaffold, with the loss of an installed package."""
-    Path("config/my/dpr-hinge.yaml").unlink(missing_ok=True)
-    recipe = write_new("loss", "hinge").files[1]
-    LOSSES.unlink()
-    recipe.write_text(recipe.read_text().replace("name: hinge", f"name: {name}"))
-
-
-def test_an_installed_package_adds_a_loss(package):
-    before = planned("finetune")
-    use("hinge")
-    assert planned("finetune") == before
-    plan = Plan(load_bench(Path("."), {}))
-    job = plan.settings("finetune")(SimpleNamespace(model="dpr-hinge", stage="ep0", scope="shared"))
-    settings = ObjectiveSettings(**json.loads(job)["settings"]["settings"]["objective"])
-    assert settings.code == code_digest("losses.py", "hinge")
-    with pytest.raises(
-        ConfigError, match=r"hinge \(zerodr.losses\) of package ranklosses: can't be loaded \(RuntimeErr"
-    ):
-        make_objective(settings)
-    (package / "__init__.py").write_text("")
-    assert make_objective(settings)(batch())["hinge"].item() == 0.0, "2 - 1 and 1 - 0 exceed the margin"
-    (package / "hinges.py").write_text(INSTALLED.replace("margin -", "2 * margin -"))
-    assert code_digest("losses.py", "hinge") != settings.code, "another formula is another model"
-
-
-def test_an_entry_point_that_names_nothing_stops_its_own_recipes_alone(package):
-    assert planned("finetune")
-    use("gone")
-    with pytest.raises(ConfigError, match="gone .* names ranklosses.nowhere:gone, but there is no such module"):
-        load_bench(Path("."), {})
-    use("hinge")
-    (package / "hinges.py").write_text("")
-    with pytest.raises(ConfigError, match=r"hinges.py defines no hinge: correct the entry point"):
-        load_bench(Path("."), {})
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,14 @@
 """Find what is a user's own: recipes, collections, losses, measures and settings in `config/my/`.
 
-Git ignores the folder, and so do the tests. ZERODR_MY names another one; empty: none. Losses and measures also come
-from installed packages, by entry points of the groups `zerodr.losses` and `zerodr.measures`.
+Git ignores the folder, and so do the tests. ZERODR_MY names another one; empty: none.
 """
 
 import ast
 import hashlib
 import os
-import sys
+from collections.abc import Sequence
 from functools import cache
-from importlib.machinery import PathFinder
-from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +17,6 @@ from zerodr.config.files import read_yaml, yaml_files
 from zerodr.errors import ConfigError
 
 SETTINGS = "config.yaml"
-FAULTS = (ArithmeticError, AttributeError, ImportError, LookupError, NameError, OSError, RuntimeError, TypeError)
-IMPORT_FAULTS = (*FAULTS, SyntaxError, ValueError)  # what the import of a package may raise
 KINDS = {
     "collections": "collections",
     "kind": "recipe",
@@ -88,65 +83,20 @@ def custom_code(file: str) -> Path | None:
 
 
 def defined(file: str) -> list[str]:
-    """Name what a file of the user's own defines, and what installed packages add to it. Nothing is run.
+    """Name what a file of the user's own defines. Nothing is run.
 
     Raises:
         ConfigError: the file is no Python.
     """
-    return [*_parsed(file)[1], *_installed(file, tuple(sys.path))]
+    return list(_parsed(file)[1])
 
 
 def kind_of(file: str, name: str) -> str:
-    """Return `function` or `class`, of the user's own file or of an installed package; empty where neither has it.
-
-    Raises:
-        ConfigError: a package says that it has it, and has not.
-    """
-    if name not in defined(file):
+    """Return `function` or `class`, of the user's own file; empty where it has none of that name."""
+    named = _parsed(file)[1]
+    if name not in named:
         return ""
-    _, named, there = _home(file, name)
-    return "class" if isinstance(named[there], ast.ClassDef) else "function"
-
-
-@cache
-def _installed(file: str, searched: tuple[str, ...]) -> dict[str, EntryPoint]:
-    """Find the entry points of installed packages by name; `searched` is what Python looks through."""
-    return {entry.name: entry for entry in entry_points(group=f"zerodr.{Path(file).stem}")}
-
-
-def _home(file: str, name: str) -> tuple[list[ast.stmt], dict[str, ast.stmt], str]:
-    """Parse the file that defines a function or class, the user's own first; last its name there.
-
-    Raises:
-        ConfigError: an installed package does not define what its entry point names.
-    """
-    body, named = _parsed(file)
-    if name in named:
-        return body, named, name
-    entry = _installed(file, tuple(sys.path))[name]
-    path = _source(entry.module)
-    body, named = _parse(path, path.stat().st_mtime_ns) if path else ([], {})
-    if entry.attr not in named:
-        problem = f"names {entry.value}, but " + (
-            f"{path} defines no {entry.attr}" if path else "there is no such module"
-        )
-        raise ConfigError(_titled(entry), problem, "correct the entry point and install the package again")
-    return body, named, entry.attr
-
-
-def _titled(entry: EntryPoint) -> str:
-    return f"entry point {entry.name} ({entry.group}) of package {entry.dist.name if entry.dist else '?'}"
-
-
-def _source(module: str) -> Path | None:
-    """Return the file of a module without importing its packages."""
-    segments = module.split(".")
-    spec = find_spec(segments[0])
-    for end in range(2, len(segments) + 1):
-        if spec is None or spec.submodule_search_locations is None:
-            return None
-        spec = PathFinder.find_spec(".".join(segments[:end]), list(spec.submodule_search_locations))
-    return Path(spec.origin) if spec is not None and spec.origin and spec.origin.endswith(".py") else None
+    return "class" if isinstance(named[name], ast.ClassDef) else "function"
 
 
 def _parsed(file: str) -> tuple[list[ast.stmt], dict[str, ast.stmt]]:
@@ -179,8 +129,7 @@ def parameters(file: str, name: str) -> dict[str, bool] | None:
 
     The first one, which the bench gives, is left out. None: it takes any, or a base class has `__init__`.
     """
-    _, named, there = _home(file, name)
-    node = named[there]
+    node = _parsed(file)[1][name]
     if isinstance(node, ast.ClassDef):
         starts = [member for member in node.body if isinstance(member, ast.FunctionDef) and member.name == "__init__"]
         if not starts:
@@ -200,16 +149,13 @@ def code_digest(file: str, *names: str) -> str:
     """Return the SHA-256 of functions or classes of a file of the user's own: what they make is known by it.
 
     It covers what they use of the file: further functions, imports and names, and what binds no name at all. Not
-    comments nor docstrings. Those of an installed package are known by its file in the same way.
+    comments nor docstrings.
     """
-    mine = [name for name in names if name in _parsed(file)[1]]
-    homes = [(_parsed(file)[0], mine)] if mine else []
-    homes += [(body, [there]) for body, _, there in (_home(file, name) for name in names if name not in mine)]
-    code = [ast.unparse(node) for body, wanted in homes for node in _used(body, wanted)]
+    code = map(ast.unparse, _used(_parsed(file)[0], names))
     return hashlib.sha256("".join(code).encode()).hexdigest()
 
 
-def _used(body: list[ast.stmt], names: list[str]) -> list[ast.stmt]:
+def _used(body: list[ast.stmt], names: Sequence[str]) -> list[ast.stmt]:
     """Select the statements of a file that functions or classes of it use, and of imports what they use."""
     used, size = {*names, "*"}, 0
     while size < len(used):
@@ -242,18 +188,12 @@ def _narrowed(node: ast.Import | ast.ImportFrom, used: set[str]) -> ast.stmt:
 
 
 def load_code(file: str, name: str) -> Any:
-    """Load a function or class of the user's own file, or of an installed package.
+    """Load a function or class of the user's own file.
 
     Raises:
-        ConfigError: there is no such file, or the package can't be imported.
+        ConfigError: there is no such file.
     """
-    path, entry = custom_code(file), _installed(file, tuple(sys.path)).get(name)
-    if entry is not None and name not in _parsed(file)[1]:
-        try:
-            return entry.load()
-        except IMPORT_FAULTS as error:
-            problem = f"can't be loaded ({type(error).__name__}: {error})"
-            raise ConfigError(_titled(entry), problem, "mend the package, or leave the recipe out") from error
+    path = custom_code(file)
     if path is None:
         raise ConfigError(f"{CONFIG / 'my' / file}", f"is missing, which defines {name}", "put it back")
     spec = spec_from_file_location(f"zerodr_my_{path.stem}", path)

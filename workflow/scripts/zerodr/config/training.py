@@ -213,7 +213,7 @@ class ObjectiveSettings(LossSettings):
     """Options that are written whatever the loss. Another one is written only where the loss reads it, so that a new
     option leaves models of other losses as they are."""
     name: Annotated[str, AfterValidator(_known_loss)]
-    """A loss of LOSSES, or a function or class of your own `config/my/losses.py` or of an installed package."""
+    """A loss of LOSSES, or a function or class of your own `config/my/losses.py`."""
     in_batch: bool = True
     """info_nce: documents of other queries are negatives too (across processes)."""
     mask_known_positives: bool = True
