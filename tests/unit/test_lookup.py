@@ -139,12 +139,6 @@ def test_gains_by_query(desk):
     assert answer["rows"][0] == {"id": "q2", "text": QUERIES["q2"], "left": 0.0, "right": 1.0, "gain": 1.0}
 
 
-def test_methods_without_training_here_have_no_neighbours(desk):
-    for method, problem in ((LEXICAL, "is not trained"), (DENSE, "was not trained in this checkout")):
-        with pytest.raises(ArtifactError, match=problem):
-            desk.neighbours(method, "x")
-
-
 def test_a_model_folder_and_documents_from_anywhere(desk, tmp_path):
     (tmp_path / "mails").mkdir()
     (tmp_path / "mails/corpus.tsv").write_text("1\tapple pie\n2\tcar engine\n")

@@ -18,7 +18,6 @@ from zerodr.config.measures import label_of
 from zerodr.errors import ArtifactError, ConfigError, nearest
 from zerodr.lexical.analysis import analyze_cjk, analyze_english
 from zerodr.lookup.documents import Documents
-from zerodr.lookup.neighbours import Neighbours
 from zerodr.lookup.searchers import Opened, QuerySearcher, Ranked
 from zerodr.lookup.sources import LEXICAL, Source, Sources, list_memories
 
@@ -52,7 +51,6 @@ class Desk:
         if not any(source.kind == LEXICAL for source in self.methods.values()):
             self.methods["bm25"] = sources.named("bm25", collection)
         self._opened = Opened()
-        self._neighbours: dict[str, Neighbours] = {}
         self._lock = Lock()
 
     @property
@@ -212,23 +210,6 @@ class Desk:
             step = "evaluate it: snakemake results/evaluation/METHOD/COLLECTION/PROTOCOL.summary.tsv"
             raise ArtifactError(f"{source.name} on {self.name}", "has no evaluation by query", step)
         return read_measures(Path(source.per_query), METRIC).set_index("query")[METRIC]
-
-    def neighbours(self, name: str, text: str, count: int = 10) -> dict[str, Any]:
-        """Find the training queries that are next to a text, for a method that was trained here.
-
-        Raises:
-            ArtifactError: the checkout has no training data of the method.
-        """
-        source = self.source(name)
-        with self._lock:
-            if source.name not in self._neighbours:
-                self._neighbours[source.name] = Neighbours.of(source, self.sources.graph)
-        marker = Highlighter(text, self.language)
-        rows = self._neighbours[source.name].near(text, count)
-        return {
-            "how": self._neighbours[source.name].how,
-            "rows": [row | {"text": marker.mark(row["text"])} for row in rows],
-        }
 
 
 class Highlighter:

@@ -76,10 +76,6 @@ class Api:
         """Compare `left` and `right` by query."""
         return self.desk.gains(_field(asked, "left", str), _field(asked, "right", str))
 
-    def neighbours(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Find training queries of `method` next to `query`."""
-        return self.desk.neighbours(_field(asked, "method", str), _field(asked, "query", str))
-
     def in_turn(self, answer: Callable[[dict[str, Any]], dict[str, Any]], asked: dict[str, Any]) -> dict[str, Any]:
         """Compute an answer when it is its turn."""
         with self._turns:
@@ -96,7 +92,7 @@ def _field(asked: dict[str, Any], name: str, kind: type, default: Any = None) ->
 def make_app(desk: Desk, chosen: list[str]) -> Starlette:
     """Make the application: the page's files, and a POST route for each public method of `Api`."""
     api = Api(desk, chosen)
-    answers = {"about": api.about, "search": api.search, "gains": api.gains, "neighbours": api.neighbours}
+    answers = {"about": api.about, "search": api.search, "gains": api.gains}
 
     def route(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Request], Any]:
         async def respond(request: Request) -> Response:

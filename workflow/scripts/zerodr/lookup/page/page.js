@@ -115,23 +115,6 @@ async function showGains(names) {
   };
 }
 
-async function showNeighbours(query, names) {
-  const answers = await Promise.all(names.map(async (method) => {
-    try { return { method, ...(await ask("neighbours", { method, query })) }; }
-    catch (error) { return { method, how: error.message, rows: [] }; }
-  }));
-  return () => {
-    const columns = answers.map((answer) => element(
-      "div", { class: "column", "data-method": answer.method }, element("h2", {}, answer.method),
-      element("p", { class: "notice" }, answer.how),
-      ...answer.rows.map((row) => element("article", {}, element("p", {}, ...segments(row.text)),
-        facts(row.id, `score ${row.score}`, row.positives.length ? `answered by: ${row.positives.join("; ")}` : null))),
-    ));
-    byId("neighbours").replaceChildren(element("div", { class: "columns" }, ...columns));
-    say("training queries next to this query");
-  };
-}
-
 async function show() {
   const number = ++state.number, query = byId("query").value, names = chosen();
   for (const pane of document.querySelectorAll("[data-pane]")) pane.hidden = pane.id !== state.view;
@@ -141,7 +124,7 @@ async function show() {
   }
   say("…");
   try {
-    const views = { results: () => showResults(query, names), gains: () => showGains(names), neighbours: () => showNeighbours(query, names) };
+    const views = { results: () => showResults(query, names), gains: () => showGains(names) };
     const put = await views[state.view]();
     if (number === state.number) put();
   } catch (error) {
