@@ -71,6 +71,6 @@ lint: $(READY) ## ruff, snakefmt, mypy, snakemake --lint
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/snakefmt --check Snakefile workflow/Snakefile workflow/rules
 	$(BIN)/mypy && $(SNAKEMAKE) --lint
 
-$(READY): envs/requirements.lock envs/gpu.lock envs/create.sh pyproject.toml
+$(READY): envs/requirements.lock envs/create.sh pyproject.toml
 	PYTHON="$(PYTHON)" bash envs/create.sh
 	@touch $(READY)

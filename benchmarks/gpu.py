@@ -46,8 +46,6 @@ def parts(check: Any, report: Any, source: str) -> Iterator[Part]:
     for name in ("coco", "mlm", "moma"):
         yield f"train {name}", partial(speed.train, check, name)
     yield "trainer of sentence-transformers", partial(speed.trainer, check)
-    yield "IVF-PQ by faiss", partial(search.approximate, check)
-    yield "K-means by faiss", partial(search.kmeans, check)
 
 
 def say_packages() -> int:

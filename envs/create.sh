@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # Create .venv from the pinned requirements. Runs again without harm. Set UV_TORCH_BACKEND=cpu for a machine without a GPU.
-# Where there is an NVIDIA GPU, faiss-gpu takes the place of faiss-cpu; ZERODR_FAISS=cpu or =gpu chooses by hand.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python="${PYTHON:-python3.11}"
@@ -13,19 +12,7 @@ command -v "$python" >/dev/null || python=python3
 .venv/bin/python -m pip install --quiet --disable-pip-version-check "$(grep -o '^uv==[0-9.]*' envs/requirements.txt)"
 export UV_COMPILE_BYTECODE=1 UV_FIND_LINKS="${UV_FIND_LINKS:-${PIP_FIND_LINKS:-}}"
 [ -n "$UV_FIND_LINKS" ] || unset UV_FIND_LINKS
-faiss=cpu
-if [ "$(uname -m)" = x86_64 ] && [ "${UV_TORCH_BACKEND:-}" != cpu ] && { [ -e /dev/nvidiactl ] || [ -e /dev/dxg ]; }; then faiss=gpu; fi
-case "${ZERODR_FAISS:=$faiss}" in
-  cpu) other=gpu; lock=envs/requirements.lock ;;
-  gpu) other=cpu; lock=.venv/gpu.lock; { grep -v '^faiss-cpu==' envs/requirements.lock; cat envs/gpu.lock; } >"$lock" ;;
-  *) echo "ZERODR_FAISS is '$ZERODR_FAISS': expected cpu or gpu" >&2; exit 1 ;;
-esac
-again=()
-if .venv/bin/uv pip show --python .venv --quiet "faiss-$other" 2>/dev/null; then # both own the folder faiss/
-  .venv/bin/uv pip uninstall --python .venv --quiet "faiss-$other"
-  again=(--reinstall-package "faiss-$ZERODR_FAISS")
-fi
-.venv/bin/uv pip install --python .venv --no-deps --quiet "${again[@]}" -r "$lock"
+.venv/bin/uv pip install --python .venv --no-deps --quiet -r envs/requirements.lock
 # What torch's build for this machine needs beside the lock (CUDA libraries, pinned by torch itself); nothing for a CPU build.
 .venv/bin/uv pip install --python .venv --quiet --constraint envs/requirements.lock "$(grep '^torch==' envs/requirements.lock)"
 .venv/bin/uv pip install --python .venv --no-deps --quiet -e .

@@ -36,7 +36,7 @@ SEARCH = {  # for some rows
     "numba": ("numba", "rows of search"),
     "llvmlite": ("llvmlite", "rows of search"),
     "threadpoolctl": ("threadpoolctl", "rows of search"),
-    "faiss": ("faiss-cpu", "rows of faiss"),
+    "faiss": ("faiss-cpu", "the ratio to faiss"),
 }
 WHOLE = {  # for some rows, with many more packages
     "peft": ("peft", "one step of ddr"),
@@ -72,7 +72,7 @@ def advice(absent: list[str]) -> list[str]:
 def found() -> dict[str, str]:
     """Map installed packages of the check to their versions."""
     versions = {}
-    for name in [*(package for package, _ in (NEEDED | SEARCH | WHOLE).values()), "faiss-gpu"]:
+    for name in (package for package, _ in (NEEDED | SEARCH | WHOLE).values()):
         try:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Approximate indexes of a shard: recall, final scores, lists on a GPU that faiss sees, refusals."""
+"""Approximate indexes of a shard: recall, final scores, refusals."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from search_helpers import INDEX, as_lists, clustered, exact_scores, search
 
 from zerodr.config.index import IndexSettings
 from zerodr.errors import ConfigError
-from zerodr.retrieval import approximate
 from zerodr.retrieval.approximate import ApproximateIndex, measure_recall
-from zerodr.retrieval.candidates import Ranking, id_ranks, join
+from zerodr.retrieval.candidates import id_ranks, join
 from zerodr.retrieval.vectors import Vectors
 
 
@@ -37,85 +36,6 @@ def test_approximate_search_reports_recall_and_final_scores(kind, least):
         assert all(score == scores[query, int(name)] for name, score in row)
     assert (join(found).rows >= 0).all()
     assert as_lists(build(1).search(Vectors(queries), ranks, depth, skip), ids) == as_lists(found, ids)
-
-
-class Card:
-    """A GPU that faiss sees: what is moved to it stays here, with the limits of a GPU's kernels."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, largest: int = approximate.LARGEST, refuses: str = "") -> None:
-        import faiss
-
-        self.largest, self.refuses, self.clustered, self.copies = largest, refuses, [], []
-        monkeypatch.setattr(approximate, "LARGEST", largest)
-        monkeypatch.setattr(faiss, "get_num_gpus", lambda: 1)
-        monkeypatch.setattr(faiss, "StandardGpuResources", object, raising=False)
-        monkeypatch.setattr(faiss, "index_cpu_to_gpu", self.copy, raising=False)
-        monkeypatch.setattr(faiss, "index_cpu_to_all_gpus", self.cluster, raising=False)
-
-    def cluster(self, index):
-        self.clustered.append(index)
-        return index
-
-    def copy(self, resources, device, index):
-        if self.refuses:
-            raise RuntimeError(self.refuses)
-        assert device == 0 and index.clustering_index is None
-        self.copies.append(Copy(index, self.largest))
-        return self.copies[-1]
-
-
-class Copy:
-    def __init__(self, index, largest: int) -> None:
-        self.index, self.largest, self.nprobe, self.rows = index, largest, 0, index.ntotal
-
-    def search(self, queries, count):
-        assert count <= self.largest and self.nprobe <= self.largest
-        self.index.nprobe = self.nprobe
-        return self.index.search(queries, count)
-
-
-def searched(**changes: object) -> tuple[dict, Ranking, dict]:
-    """Facts, the first 50 of 3,000 documents for 40 queries, and recall."""
-    corpus, queries = clustered(3000, 40)
-    searcher = ApproximateIndex(IndexSettings(index="ivfpq", **INDEX["ivfpq"] | changes), Vectors(corpus), 3, 1, str)
-    ranks = id_ranks(pa.array([str(n) for n in range(3000)]))
-    found = join(list(searcher.search(Vectors(queries), ranks, 50, None)))
-    return searcher.facts, found, measure_recall(searcher, Vectors(queries), ranks, 50, None, 40)
-
-
-def test_lists_of_ivfpq_are_clustered_and_searched_on_a_gpu_that_faiss_sees(monkeypatch):
-    facts, plain, recall = searched()
-    assert not {"clustered_on", "searched_on"} & set(facts)
-    card = Card(monkeypatch)
-    facts, found, again = searched()
-    assert (facts["clustered_on"], facts["searched_on"], facts["pieces"]) == ("cuda", "cuda", 1)
-    assert len(card.clustered) == 1 and [copy.nprobe for copy in card.copies] == [INDEX["ivfpq"]["ivf_probes"]]
-    assert np.array_equal(plain.rows, found.rows) and np.array_equal(plain.scores, found.scores) and again == recall
-
-
-def test_an_index_of_more_candidates_than_a_gpu_gives_is_searched_in_pieces(monkeypatch):
-    plain = searched()[1]
-    card = Card(monkeypatch, largest=90)
-    facts, found, _ = searched()
-    assert facts["pieces"] == 3 == len(card.copies)  # 4 * 50 + 1 candidates
-    assert [copy.rows for copy in card.copies] == [1000, 1000, 1000]
-    assert np.array_equal(plain.rows, found.rows) and np.array_equal(plain.scores, found.scores)
-
-
-@pytest.mark.parametrize(
-    ("card", "changes", "reason"),
-    [
-        ({"refuses": "Error in verify\nonly 8 bits a code"}, {}, "faiss refuses it (only 8 bits a code)"),
-        ({"largest": 7}, {"ivf_probes": 8}, "8 lists of a query are more than the 7 that a GPU takes"),
-    ],
-)
-def test_an_index_that_a_gpu_refuses_is_searched_on_the_cpu(monkeypatch, caplog, card, changes, reason):
-    plain = searched(**changes)[1]
-    Card(monkeypatch, **card)
-    facts, found, _ = searched(**changes)
-    assert (facts["searched_on"], facts["not_on_gpu"]) == ("cpu", reason)
-    assert f"the index is searched on the CPU: {reason}" in caplog.text
-    assert np.array_equal(plain.rows, found.rows)
 
 
 def test_hnsw_that_looks_everywhere_is_exact():

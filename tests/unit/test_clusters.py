@@ -203,19 +203,3 @@ def test_other_embeddings_are_refused(here):
     np.save("results/queries.npy", points)
     with pytest.raises(NonFiniteEmbedding, match="query q5 holds NaN"):
         run()
-
-
-def test_faiss_clusters_on_a_gpu_that_it_sees(here, monkeypatch):
-    """What faiss would move to the GPU stays here: the same index is used for training and for the last search."""
-    import faiss
-
-    plain, moved = cluster(blobs()[0], ClusterSettings(count=4, iterations=20, restarts=2), 13), []
-    for module in (faiss, faiss.extra_wrappers):
-        monkeypatch.setattr(module, "get_num_gpus", lambda: 1)
-    monkeypatch.setattr(
-        faiss, "index_cpu_to_all_gpus", lambda index, **_: (moved.append(index), index)[1], raising=False
-    )
-    found = cluster(blobs()[0], ClusterSettings(count=4, iterations=20, restarts=2), 13)
-    assert len(moved) == 1 and np.array_equal(found.assigned, plain.assigned)
-    record = json.loads(Path(f"{run()}/lineage.json").read_text())
-    assert record["notes"]["device"] == "cuda" and len(moved) == 2

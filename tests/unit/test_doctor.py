@@ -21,7 +21,6 @@ from zerodr.operations import doctor_machine as preflight
 from zerodr.operations.doctor_machine import Check, ScaleNeeds, render, runnable
 from zerodr.operations.estimate import sizes
 from zerodr.plan import Plan, paths
-from zerodr.retrieval import device
 
 
 @pytest.fixture
@@ -78,35 +77,6 @@ def test_packages_absent_or_of_another_version_are_named(tmp_path):
     lock.write_text("pydantic==0.0.1\n")
     assert doctor.packages(lock).state == "optional"
     assert "(pinned 0.0.1)" in doctor.packages(lock).detail
-
-
-@pytest.mark.parametrize(
-    ("packages", "driver", "count", "finding"),
-    [
-        ({"faiss-cpu": "1.15.1"}, False, 0, ("ok", "faiss-cpu 1.15.1")),
-        ({"faiss-cpu": "1.15.1"}, True, 0, ("optional", "faiss-cpu 1.15.1, though there is a GPU")),
-        ({"faiss-gpu": "1.15.1"}, True, 2, ("ok", "faiss-gpu 1.15.1 uses 2 GPUs")),
-        ({"faiss-gpu": "1.15.1"}, False, 0, ("ok", "faiss-gpu 1.15.1 sees no GPU and uses the CPU")),
-        ({}, False, 0, ("missing", "faiss-cpu is not installed")),
-    ],
-)
-def test_which_faiss_is_installed_is_told(monkeypatch, packages, driver, count, finding):
-    monkeypatch.setattr(preflight, "installed_version", packages.get)
-    monkeypatch.setattr(device, "driver_present", lambda: driver)
-    monkeypatch.setattr(device, "faiss_gpus", lambda: count)
-    found = preflight.faiss()
-    assert (found.state, found.detail) == finding
-    assert bool(found.step) == (found.state != "ok")
-
-
-def test_the_lock_of_a_gpu_counts_where_faiss_gpu_is_installed(monkeypatch, tmp_path):
-    lock, versions = tmp_path / "requirements.lock", dict(preflight.PIN.findall(preflight.GPU_LOCK.read_text()))
-    lock.write_text("faiss-cpu==1.15.1\npytest==1.0\n")
-    monkeypatch.setattr(preflight, "installed_version", (versions | {"pytest": "1.0"}).get)
-    assert preflight.packages(lock).state == "ok"
-    del versions["faiss-gpu"]
-    monkeypatch.setattr(preflight, "installed_version", (versions | {"pytest": "1.0"}).get)
-    assert "1 of 2 absent: faiss-cpu" in preflight.packages(lock).detail
 
 
 def test_local_build_tags_do_not_count(tmp_path):
@@ -268,7 +238,6 @@ def test_everything_is_examined_once(plan, monkeypatch):
     assert topics == [
         "Python",
         "packages",
-        "faiss",
         "Java",
         "disk",
         "memory",

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OBJECTIVES = ("queries", "coco", "mlm", "modir", "berm", "idro", "ddr", "moma")
 RIGHT = (
     *(f"one step of {name}" for name in OBJECTIVES),
-    *("killed and resumed", "exact search", "encode, fp32", "encode, bf16", "IVF-PQ by faiss", "K-means by faiss"),
+    *("killed and resumed", "exact search", "encode, fp32", "encode, bf16"),
 )
 FACTS = {
     "texts": {"source", "texts"},
@@ -36,8 +36,6 @@ FACTS = {
     "train mlm": {"share_of_peak", "waited_for_data"},
     "train moma": {"tokens_per_second", "share_of_peak", "waited_for_data", "peak_gib"},
     "trainer of sentence-transformers": {"times_sentence_transformers", "seconds_a_step"},
-    "IVF-PQ by faiss": {"searched_on", "recall_below_cpu", "results_shared_with_cpu", "times_cpu"},
-    "K-means by faiss": {"same_nearest_of_equal_centroids", "inertia_over_cpu", "times_cpu"},
 }
 NO_NETWORK = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
 

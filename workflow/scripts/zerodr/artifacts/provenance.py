@@ -15,7 +15,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[4]
 LOCK = PROJECT / "envs" / "requirements.lock"
-PACKAGES = """torch transformers openvino sentence-transformers faiss-cpu faiss-gpu bm25s pyserini pytrec-eval-terrier
+PACKAGES = """torch transformers openvino sentence-transformers faiss-cpu bm25s pyserini pytrec-eval-terrier
     numpy pyarrow pandas snakemake mlflow""".split()
 # A git hook, or a shell of another project, sets these; they would stand for another repository than the checkout's.
 ELSEWHERE = {"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"}

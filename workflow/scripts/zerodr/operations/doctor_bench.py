@@ -21,7 +21,6 @@ from zerodr.operations.doctor_machine import (
     browser,
     caches,
     cores,
-    faiss,
     gpu,
     hub,
     memory,
@@ -40,7 +39,7 @@ from zerodr.plan import Plan, paths
 
 def examine_bench(plan: Plan) -> list[Check]:
     """Check everything that the plan's scale needs."""
-    machine = [python(), packages(), faiss(), java(), *disk(plan), memory(), cores(), gpu(), slurm()]
+    machine = [python(), packages(), java(), *disk(plan), memory(), cores(), gpu(), slurm()]
     archived = [mirrors(Path("config/config.yaml")), *archives(plan), hub(plan.config.offline), mlflow()]
     able = runnable(shutil.disk_usage(".").free, memory_mib(), machine[-2].state == "ok", needs_of_scales(plan))
     return [*machine, *archived, writable(), caches(), browser(), *scales(plan), *able]

@@ -20,7 +20,6 @@ from zerodr.config.mirrors import shared_mirrors
 from zerodr.config.quantities import GIBI, MEBI, first_names
 
 LOCK = Path(__file__).resolve().parents[4] / "envs" / "requirements.lock"
-GPU_LOCK = LOCK.with_name("gpu.lock")
 PIN = re.compile(r"^([\w.-]+)==([^\s;#]+)", re.M)
 PYTHON = (3, 11)
 HUB = "https://huggingface.co"
@@ -152,14 +151,8 @@ def python() -> Check:
 
 
 def packages(lock: Path = LOCK) -> Check:
-    """Compare installed packages with the lock file; local build tags such as `+cpu` don't count.
-
-    Where faiss-gpu is installed, envs/gpu.lock holds for it in place of the line about faiss-cpu.
-    """
+    """Compare installed packages with the lock file; local build tags such as `+cpu` don't count."""
     pinned = dict(PIN.findall(lock.read_text(encoding="utf-8")))
-    if "faiss-cpu" in pinned and installed_version("faiss-gpu"):
-        del pinned["faiss-cpu"]
-        pinned |= dict(PIN.findall(GPU_LOCK.read_text(encoding="utf-8")))
     absent, other = [], []
     for name, version in sorted(pinned.items()):
         installed = installed_version(name)
@@ -184,20 +177,6 @@ def installed_version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def faiss() -> Check:
-    """Say which faiss is installed, and whether it uses a GPU."""
-    from zerodr.retrieval.device import driver_present, faiss_gpus
-
-    gpu, cpu = installed_version("faiss-gpu"), installed_version("faiss-cpu")
-    if gpu:
-        count = faiss_gpus()
-        where = f"uses {count} {'GPU' if count == 1 else 'GPUs'}" if count else "sees no GPU and uses the CPU"
-        return Check("faiss", "ok", f"faiss-gpu {gpu} {where}")
-    if cpu and driver_present():
-        return Check("faiss", "optional", f"faiss-cpu {cpu}, though there is a GPU", INSTALL)
-    return Check("faiss", "ok" if cpu else "missing", f"faiss-cpu {cpu or 'is not installed'}", "" if cpu else INSTALL)
 
 
 def memory(meminfo: Path = Path("/proc/meminfo"), limit: Path = Path("/sys/fs/cgroup/memory.max")) -> Check:

@@ -1,4 +1,4 @@
-"""Choose the device of exact search, and of faiss."""
+"""Choose the device of exact search."""
 
 import os
 from pathlib import Path
@@ -18,10 +18,3 @@ def search_device() -> str:
 def driver_present() -> bool:
     """Report whether a driver of an NVIDIA GPU is loaded."""
     return any(Path(driver).exists() for driver in DRIVERS)
-
-
-def faiss_gpus() -> int:
-    """Count the GPUs that faiss can use: 0 with faiss-cpu, and where no GPU is visible."""
-    import faiss
-
-    return int(faiss.get_num_gpus())

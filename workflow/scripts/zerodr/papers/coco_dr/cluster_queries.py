@@ -26,7 +26,6 @@ from zerodr.collections.access import GROUPS, split_queries
 from zerodr.config.base import validate
 from zerodr.errors import ArtifactError, ConfigError, NonFiniteEmbedding
 from zerodr.papers.coco_dr.settings import ClusterSettings
-from zerodr.retrieval.device import faiss_gpus
 
 log = logging.getLogger("zerodr")
 CLUSTERS, CENTROIDS, STATISTICS = "clusters.parquet", "centroids.npy", "statistics.json"
@@ -107,7 +106,7 @@ def cluster_queries(stage: Stage) -> None:
     statistics |= {"given": True} if settings.given else {}
     write_json(folder / STATISTICS, statistics)
     stage.numbers(facts)
-    stage.note(statistics=facts, device="cuda" if faiss_gpus() else "cpu")
+    stage.note(statistics=facts)
     if facts["empty"]:
         log.warning(
             "%s: %d of %d clusters are empty and form no group", stage.spec.name(), facts["empty"], settings.count
@@ -161,14 +160,11 @@ def group_names(file: Path, queries: list[str]) -> np.ndarray:
     return groups.to_numpy(str)
 
 
-def cluster(
-    vectors: np.ndarray, settings: ClusterSettings, seed: int, threads: int = 1, gpu: bool | None = None
-) -> Clusters:
-    """K-means by faiss, on the GPUs that it sees; the same for equal vectors, seed, threads and device.
+def cluster(vectors: np.ndarray, settings: ClusterSettings, seed: int, threads: int = 1) -> Clusters:
+    """K-means by faiss; the same for equal vectors, seed and threads.
 
     Args:
         vectors: (N, D) float32, N at least the number of clusters.
-        gpu: use the GPUs. None: where faiss sees some.
     """
     import faiss
 
@@ -187,7 +183,6 @@ def cluster(
         spherical=cosine,
         min_points_per_centroid=1,  # by default faiss warns below 39, and draws 256 points a centroid
         max_points_per_centroid=limit,
-        gpu=bool(faiss_gpus()) if gpu is None else gpu,
     )
     kmeans.train(points)
     nearness, nearest = kmeans.index.search(points, 1)
