@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from zerodr.artifacts.trec import read_run
 from zerodr.collections.access import CORPUS_SCHEMA
 from zerodr.config.load import load_bench
-from zerodr.errors import ArtifactError, ConfigError, ModelError
+from zerodr.errors import ArtifactError, ConfigError
 from zerodr.lineage.graph import Graph
 from zerodr.lookup.desk import Desk, Highlighter
 from zerodr.lookup.documents import MISSING, Documents
@@ -139,18 +139,6 @@ def test_gains_by_query(desk):
     assert answer["rows"][0] == {"id": "q2", "text": QUERIES["q2"], "left": 0.0, "right": 1.0, "gain": 1.0}
 
 
-def test_a_model_folder_and_documents_from_anywhere(desk, tmp_path):
-    (tmp_path / "mails").mkdir()
-    (tmp_path / "mails/corpus.tsv").write_text("1\tapple pie\n2\tcar engine\n")
-    for _ in range(2):  # the second time with the vectors of the first
-        other, names = open_desk(MODEL, "bm25", str(tmp_path / "mails"))
-        dense, words = other.answer("motor of an automobile", names)["columns"]
-        assert [row["id"] for row in dense["documents"]] == ["2", "1"] and words["documents"] == []
-    assert [row["id"] for row in other.answer("engine", ["bm25"])["columns"][0]["documents"]] == ["2"]
-    with pytest.raises(ArtifactError, match="no lineage record"):
-        open_desk(str(tmp_path), "", str(tmp_path / "mails"))
-
-
 def test_the_command_prints_both_columns(desk):
     done = CliRunner().invoke(app, ["search", f"{DENSE}/notes", "engine oil", "--with", "bm25", "-k", "1"])
     assert done.exit_code == 0, done.output
@@ -232,10 +220,3 @@ def test_marks(query, language, text, marked):
 def test_a_long_text_is_cut_around_its_first_match():
     pieces = Highlighter("brakes", "en").mark(DOCUMENTS["car"][1], 100)
     assert pieces[0][0] == "... " and ("Brakes", True) in pieces
-
-
-def test_a_folder_that_is_no_model_is_refused(tmp_path):
-    from zerodr.lookup.terminal import source_of_folder
-
-    with pytest.raises(ModelError, match="holds no zerodr.json: name an exported folder"):
-        source_of_folder(tmp_path, tmp_path)

@@ -31,13 +31,25 @@ from typer.testing import CliRunner
 from zerodr import Retriever
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.trec import read_run
+from zerodr.collections.access import corpus_size
+from zerodr.collections.user_folders import write_section
 from zerodr.config.load import load_bench
+from zerodr.config.registry import Collection
+from zerodr.config.user_folders import find_files
+from zerodr.encoders.folder.retriever import ABOUT, BM25, INDEX, MODELS, VECTORS, read_retriever
+from zerodr.encoders.folder.retriever import DENSE as DENSE_WAY
+from zerodr.encoders.folder.retriever import LEXICAL as LEXICAL_WAY
+from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, MachineError, ModelError
+from zerodr.lexical.folder import TermIndexSettings
+from zerodr.lexical.index import build_index
+from zerodr.lexical.search import SearchSettings
 from zerodr.lookup.exporting import export as run_export
-from zerodr.lookup.terminal import index_of_folder
+from zerodr.lookup.retriever import encode_documents
 from zerodr.operations.changed import announced, checked, concluded, read_earlier
 from zerodr.operations.lookup_commands import app
 from zerodr.plan import Plan
+from zerodr.retrieval.embed import document_texts
 
 CANDIDATES = [LEXICAL, DENSE, FUSED, "zero", "hybrid+zero"]
 TWINS = {key: ("", "Oil for the engine of a car, twice.") for key in ("oil-b", "oil-a", "oil-c")}
@@ -95,6 +107,26 @@ def test_the_best_k_are_the_first_of_all(choice):
     assert [one[:2] for one in rankings(retriever)] == rankings(retriever, 2)
 
 
+def index_of(folder: Path, documents: Path) -> Path:
+    """Index documents as a retriever searches its own, by other code than `add` and `delete`."""
+    facts, home = read_retriever(folder), documents.with_name("fresh")
+    home.mkdir()
+    row = Collection(name="fresh", label="fresh", kind="own", format="folder", drop_missing=True)
+    write_section("corpus", str(documents), find_files(documents)["corpus"], row, home)
+    for name in facts.named(DENSE_WAY):
+        encoder = load_encoder(folder if name == facts.encoder else folder / INDEX / MODELS / name, side="document")
+        texts = [text for _, text in document_texts(home, 0, corpus_size(home), " ")]
+        (home / VECTORS / name).mkdir(parents=True)
+        np.save(home / VECTORS / name / "00000.npy", encode_documents(encoder, texts, {}))
+    for name in facts.named(LEXICAL_WAY):
+        params = SearchSettings.model_validate(facts.ways[name].params)
+        settings = TermIndexSettings(**params.model_dump(include=set(TermIndexSettings.model_fields)))
+        (home / BM25 / name).mkdir(parents=True)
+        build_index(home, home / BM25 / name, home, settings)
+    write_json(home / ABOUT, {"documents": corpus_size(home), "folder": "", "files": {}})
+    return home
+
+
 def test_what_is_changed_and_saved_ranks_as_if_it_had_been_there_from_the_start(choice, tmp_path):
     retriever = Retriever.load(f"exports/{choice}")
     documents = [{"id": key, "title": title, "text": text} for key, (title, text) in NEW.items()]
@@ -105,7 +137,7 @@ def test_what_is_changed_and_saved_ranks_as_if_it_had_been_there_from_the_start(
     now["tax"] = ("", "Taxes on bread.")
     retriever.save(tmp_path / "saved")
     write_corpus(tmp_path / "My notes!", now)
-    fresh = Retriever.load(f"exports/{choice}", index_of_folder(Path(f"exports/{choice}"), tmp_path / "My notes!"))
+    fresh = Retriever.load(f"exports/{choice}", index_of(Path(f"exports/{choice}"), tmp_path / "My notes!"))
     check_equal(retriever, fresh)
     check_equal(Retriever.load(tmp_path / "saved"), fresh)
     assert all((hit.title, hit.text) == now[hit.id] for hits in retriever.search(ASKED) for hit in hits)
@@ -207,15 +239,6 @@ def test_the_command_searches_whole_documents_by_the_chosen_method(choice, root)
     assert all((row["title"], row["text"]) == NOTES[row["id"]] for row in column["hits"])
     names = [row["id"] for row in column["hits"]]
     assert names == [hit.id for hit in Retriever.load(f"exports/{choice}").search(["engine oil"], 4)[0]]
-
-
-def test_other_documents_are_searched_by_the_same_method(root, monkeypatch, tmp_path):
-    monkeypatch.chdir(root)
-    write_corpus(tmp_path / "mails", {"1": ("", "An XK-20 pump."), "2": ("", "A car engine."), "3": ("", "Pumps.")})
-    (column,) = search(f"exports/{FUSED}", "XK-20", "--corpus", str(tmp_path / "mails"))["columns"]
-    assert column["method"] == FUSED and column["hits"][0]["id"] == "1"
-    words = search(f"exports/{FUSED}", "XK-20", "--corpus", str(tmp_path / "mails"), "--with", "bm25")["columns"][1]
-    assert [row["id"] for row in words["hits"]] == ["1"]
 
 
 def test_a_changed_folder_is_said(root, monkeypatch, caplog):

@@ -20,7 +20,7 @@ Result = Annotated[
     typer.Argument(help="METHOD/COLLECTION, or a run, embeddings, an index, a model folder."),
 ]
 With = Annotated[str, typer.Option("--with", metavar="METHOD", help="A second method of the collection, such as bm25.")]
-Corpus = Annotated[str, typer.Option(help="A collection, or a folder of documents for a model folder from anywhere.")]
+Corpus = Annotated[str, typer.Option(help="A collection, where a model has embedded several.")]
 
 
 @app.command(rich_help_panel="Ask single queries")
@@ -87,7 +87,7 @@ def _open(result: str, other: str, corpus: str) -> tuple[Desk, list[str]]:
     from zerodr.lookup.terminal import open_desk
 
     try:
-        return open_desk(_from_root(result), other, _from_root(corpus))
+        return open_desk(_from_root(result), other, corpus)
     except ArtifactError:
         require_checkout(f"search {result}")
         raise
