@@ -6,7 +6,6 @@ import json
 import logging
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +58,11 @@ def open_retriever(sources: Sources, folder: Path) -> tuple[Desk, str]:
     facts = read_retriever(folder)
     if notice := stale(folder / INDEX, facts.collection):
         log.warning("%s: %s", facts.collection, notice)
-    methods = of_retriever(folder).values()
-    light = [] if facts.named(LEXICAL) else [Source("bm25", "", LEXICAL, (), {"language": facts.language})]
-    collection = next(iter(methods)).collection
-    others = [replace(source, collection=collection) for source in light]
-    return Desk(sources, collection, *methods, *others, alone=facts.collection), facts.method
+    methods = list(of_retriever(folder).values())
+    collection = methods[0].collection
+    if not facts.named(LEXICAL):
+        methods.append(Source("bm25", collection, LEXICAL, (), {"language": facts.language}))
+    return Desk(sources, collection, *methods, alone=facts.collection), facts.method
 
 
 def stale(index: Path, name: str) -> str:
