@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -216,13 +215,6 @@ def test_java_missing_is_told_with_a_way_out(monkeypatch):
     assert "bm25s" in found.step
 
 
-def test_a_browser_is_optional(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert doctor.browser().state == "optional"
-    shutil.copy("/bin/true", tmp_path / "chromium")
-    assert doctor.browser().state == "ok"
-
-
 def test_the_verdict_names_what_to_mend_first():
     good = [Check("disk", "ok", "much"), Check("GPU", "optional", "none", "scale mini needs none")]
     assert render(good).endswith("nothing is missing: make mini")
@@ -250,7 +242,6 @@ def test_everything_is_examined_once(plan, monkeypatch):
         "MLflow",
         "results",
         "caches",
-        "browser",
         "scale lab",
         "target all, scale mini",
         "target all, scale lab",

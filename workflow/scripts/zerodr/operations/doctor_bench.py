@@ -18,7 +18,6 @@ from zerodr.operations.doctor_machine import (
     SCALES,
     Check,
     ScaleNeeds,
-    browser,
     caches,
     cores,
     gpu,
@@ -42,7 +41,7 @@ def examine_bench(plan: Plan) -> list[Check]:
     machine = [python(), packages(), java(), *disk(plan), memory(), cores(), gpu(), slurm()]
     archived = [mirrors(Path("config/config.yaml")), *archives(plan), hub(plan.config.offline), mlflow()]
     able = runnable(shutil.disk_usage(".").free, memory_mib(), machine[-2].state == "ok", needs_of_scales(plan))
-    return [*machine, *archived, writable(), caches(), browser(), *scales(plan), *able]
+    return [*machine, *archived, writable(), caches(), *scales(plan), *able]
 
 
 def java() -> Check:

@@ -27,7 +27,6 @@ PATIENCE_S = 4
 ENVIRONMENT_GIB = 3  # .venv with torch for the CPU; CUDA's libraries take more
 LEAST_MEMORY_MIB = 4000
 COMFORTABLE_MEMORY_MIB = 24000
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 NO_CONTROLLER = ("resolve_ctls_from_dns_srv", "Could not establish a configuration source")
 NO_GPU = "scale mini needs none; scale=lab should have one"
 INSTALL = "bash envs/create.sh"
@@ -83,7 +82,7 @@ def examine(root: Path = Path(".")) -> list[Check]:
     """Check what can be checked without a package."""
     size, free = memory(), shutil.disk_usage(root).free
     machine = [python(), packages(), space(root), size, cores(), gpu(), slurm()]
-    where = [mirrors(root / "config/config.yaml"), hub(False), writable(root / "results"), caches(), browser()]
+    where = [mirrors(root / "config/config.yaml"), hub(False), writable(root / "results"), caches()]
     return [*machine, *where, *runnable(free, memory_mib(), machine[5].state == "ok", SCALES)]
 
 
@@ -267,11 +266,3 @@ def caches() -> Check:
         return Check("caches", "ok", "the user's cache folder is writable")
     detail = f"{refused} can't be written: libraries and Snakemake's jobs use {CACHES} of the checkout"
     return Check("caches", "optional", detail, "run snakemake with a --profile of ours, or export XDG_CACHE_HOME")
-
-
-def browser() -> Check:
-    """Check for a browser for the test of the HTML report."""
-    if path := next((path for path in map(shutil.which, BROWSERS) if path), None):
-        return Check("browser", "ok", path)
-    step = "only the report's test needs it: apt install chromium"
-    return Check("browser", "optional", "no Chromium on PATH", step)
