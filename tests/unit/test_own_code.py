@@ -12,7 +12,7 @@ import pytest
 import torch
 from tests.unit.config_helpers import copy_config
 
-from zerodr.config.custom import code_digest, load_code
+from zerodr.config.custom import code_digest, load_code, raised_by
 from zerodr.config.load import load_bench
 from zerodr.config.measures import label_of
 from zerodr.config.training import ObjectiveSettings
@@ -206,6 +206,40 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_written(project, kin
         with pytest.raises(ConfigError, match=f"new {kind} {name}: {what}: take another name"):
             write_new(kind, name, **source)
     assert not Path("config/my").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [("losses.py", "info_nce"), ("measures.py", "recall"), ("measures.py", "hole_corpus")]
+)
+def test_code_with_a_name_of_the_bench_is_refused_and_not_passed_over(project, file, name):
+    path = LOSSES.with_name(file)
+    path.parent.mkdir()
+    path.write_text(f"X = 1\n\n\ndef {name}(scores, k=1):\n    return scores.mean()\n")
+    with pytest.raises(ConfigError, match=rf"{path}:4: {name} is a name of the bench, .*: take another name"):
+        load_bench(project, {})
+
+
+@pytest.mark.parametrize(("value", "fits"), [(0.5, True), (1, True), ("abc", False), (True, False), ([0.1], False)])
+def test_an_argument_is_what_its_annotation_asks_for(project, value, fits):
+    LOSSES.parent.mkdir()
+    LOSSES.write_text("def mine(scores, margin: float = 0.1):\n    return scores.mean() + margin\n")
+    settings = {"name": "mine", "negatives_per_query": 1, "arguments": {"margin": value}}
+    if fits:
+        assert ObjectiveSettings.model_validate(settings).arguments == {"margin": value}
+    else:
+        with pytest.raises(ValueError, match="margin of mine is a float, found"):
+            ObjectiveSettings.model_validate(settings)
+
+
+def test_an_error_names_the_line_of_ones_own_code_and_no_line_of_others(project):
+    LOSSES.parent.mkdir()
+    LOSSES.write_text("def mine(scores):\n    return scores - 'a'\n")
+    with pytest.raises(TypeError) as error:
+        ScoreLoss("mine", load_code("losses.py", "mine"))(batch())
+    assert raised_by(error.value).startswith(f"{LOSSES}:2 in mine: TypeError: unsupported operand")
+    with pytest.raises(ZeroDivisionError) as error:
+        1 / 0  # noqa: B018
+    assert raised_by(error.value) == ""
 
 
 def test_code_beside_a_loss_does_not_change_it(project):

@@ -11,6 +11,7 @@ from zerodr.artifacts.guard import QUIET_STAGES
 from zerodr.artifacts.machine import MachineErrors
 from zerodr.artifacts.record import STATE
 from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.config.custom import raised_by
 from zerodr.config.load import site_of
 from zerodr.errors import ZerodrError
 from zerodr.plan.rules import facts_of
@@ -75,13 +76,17 @@ def stay_offline(rule: str) -> None:
 
 
 def run_rule(snakemake: Any) -> None:
-    """Run the stage of a Snakemake job. A user's mistake and Ctrl-C end as one message, without a traceback."""
+    """Run the stage of a Snakemake job. A user's mistake and Ctrl-C end as one message, without a traceback.
+
+    An error in the user's own code, or a fault of ours, has both: the traceback here, a line at the end of the run.
+    """
     spec = spec_of(snakemake)
     stay_offline(spec.rule)
     try:
         with MachineErrors(spec.name()):
             configure_logging(spec.name(), snakemake.log[0] if snakemake.log else None)
-        run_spec(spec)
+        with _Unexpected(spec.name()):
+            run_spec(spec)
     except ZerodrError as error:
         log.error("%s", error)
         report_error(spec.name(), str(error))
@@ -89,6 +94,20 @@ def run_rule(snakemake: Any) -> None:
     except KeyboardInterrupt:
         log.info("stopped; the same command resumes")
         sys.exit(INTERRUPTED)
+
+
+class _Unexpected:
+    """Leave a line for the end of the run on an error that ends a stage with its traceback."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, ZerodrError):
+            report_error(self.name, raised_by(error) or f"{type(error).__name__}: {error} (traceback above)")
 
 
 def report_error(name: str, message: str) -> None:

@@ -6,11 +6,12 @@ Git ignores the folder, and so do the tests. ZERODR_MY names another one; empty:
 import ast
 import hashlib
 import os
-from collections.abc import Sequence
+import traceback
+from collections.abc import Collection, Sequence
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from zerodr.config.base import mapping
 from zerodr.config.files import read_yaml, yaml_files
@@ -82,6 +83,18 @@ def custom_code(file: str) -> Path | None:
     return folder / file if folder and (folder / file).is_file() else None
 
 
+def refuse_taken(file: str, taken: Collection[str]) -> None:
+    """Refuse functions and classes of the user's own that bear a name of the bench's, which would be read instead.
+
+    Raises:
+        ConfigError: names the first one and its line.
+    """
+    for name, node in _parsed(file)[1].items():
+        if name in taken:
+            problem = f"{name} is a name of the bench, which would be read instead"
+            raise ConfigError(f"{custom_code(file)}:{node.lineno}", problem, "take another name")
+
+
 def defined(file: str) -> list[str]:
     """Name what a file of the user's own defines. Nothing is run.
 
@@ -124,8 +137,15 @@ class _Bare(ast.NodeTransformer):
         return None if text else node
 
 
-def parameters(file: str, name: str) -> dict[str, bool] | None:
-    """Name the keyword arguments of a function, or of a class' `__init__`, each with whether it must be given.
+class Parameter(NamedTuple):
+    """A keyword argument: whether it must be given, and the numbers, flags or texts that its annotation asks for."""
+
+    needed: bool
+    kind: str
+
+
+def parameters(file: str, name: str) -> dict[str, Parameter] | None:
+    """Describe the keyword arguments of a function, or of a class' `__init__`.
 
     The first one, which the bench gives, is left out. None: it takes any, or a base class has `__init__`.
     """
@@ -142,7 +162,8 @@ def parameters(file: str, name: str) -> dict[str, bool] | None:
     positional = [*given.posonlyargs, *given.args]
     needed = {arg.arg: n < len(positional) - len(given.defaults) for n, arg in enumerate(positional)}
     needed |= {arg.arg: default is None for arg, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)}
-    return {key: must for key, must in list(needed.items())[1:]}
+    kinds = {arg.arg: ast.unparse(arg.annotation) for arg in (*positional, *given.kwonlyargs) if arg.annotation}
+    return {key: Parameter(must, kinds.get(key, "")) for key, must in list(needed.items())[1:]}
 
 
 def code_digest(file: str, *names: str) -> str:
@@ -201,3 +222,13 @@ def load_code(file: str, name: str) -> Any:
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return getattr(module, name)
+
+
+def raised_by(error: BaseException) -> str:
+    """Say where in the user's own files an error was raised, and which; empty where it was elsewhere."""
+    folder, frames = custom_folder(CONFIG), traceback.extract_tb(error.__traceback__)
+    mine = [frame for frame in frames if folder and Path(frame.filename).absolute().parent == folder.absolute()]
+    if not folder or not mine:
+        return ""
+    last = mine[-1]
+    return f"{folder / Path(last.filename).name}:{last.lineno} in {last.name}: {type(error).__name__}: {error}"

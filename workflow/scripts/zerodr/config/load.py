@@ -10,9 +10,11 @@ from zerodr.config.base import Model, describe, mapping, validate
 from zerodr.config.bench import Bench, read_counted
 from zerodr.config.checks import check_bench
 from zerodr.config.counterparts import seeds_in, with_seeds, with_start
-from zerodr.config.custom import custom_settings
+from zerodr.config.custom import custom_settings, refuse_taken
 from zerodr.config.files import known, read_yaml
 from zerodr.config.layers import Start, overlay
+from zerodr.config.measures import CUSTOM as MEASURE_FILE
+from zerodr.config.measures import CUT, MEASURES, WHOLE
 from zerodr.config.mirrors import shared_mirrors
 from zerodr.config.overrides import add_overrides
 from zerodr.config.papers import load_papers
@@ -20,6 +22,8 @@ from zerodr.config.pins import LOCK, read_lock, with_revisions
 from zerodr.config.recipes import load_methods, read_files
 from zerodr.config.registry import Collection, read_registry
 from zerodr.config.settings import Config, Protocol, Scale
+from zerodr.config.training import CUSTOM as LOSS_FILE
+from zerodr.config.training import LOSSES
 from zerodr.config.user_folders import read_folders, split_folders, with_proxies
 from zerodr.errors import ConfigError
 
@@ -81,6 +85,8 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
         ConfigError: names file, key, value and the nearest known name.
     """
     folder = root / "config"
+    refuse_taken(LOSS_FILE, LOSSES)
+    refuse_taken(MEASURE_FILE, {*MEASURES, *WHOLE, *CUT, *(name.rpartition("_")[0] for name in MEASURES)})
     written = read_config(folder) if overrides is None or (folder / "config.yaml").exists() else {}
     values = written if overrides is None else overrides
     config = validate(Config, _tuples(values), "config/config.yaml, or --config")

@@ -36,6 +36,8 @@ LOSSES = {
 
 
 CUSTOM = "losses.py"
+KINDS: dict[str, tuple[type, ...]] = {"float": (float, int), "int": (int,), "bool": (bool,), "str": (str,)}
+"""What a value in a recipe may be, by the annotation of an argument."""
 CUSTOM_LOSS = Loss(("arguments", "code"))
 
 
@@ -270,8 +272,11 @@ class ObjectiveSettings(LossSettings):
         takes.pop("teacher", None)
         for key in self.arguments.keys() - takes.keys():
             raise ValueError(f"arguments: {self.name} of {CUSTOM} takes no {key!r}, {nearest(key, takes)}")
-        if lacking := [key for key, must in takes.items() if must and key not in self.arguments]:
+        if lacking := [key for key, one in takes.items() if one.needed and key not in self.arguments]:
             raise ValueError(f"arguments: {self.name} of {CUSTOM} needs {', '.join(lacking)}")
+        for key, value in self.arguments.items():
+            if type(value) not in KINDS.get(takes[key].kind, (type(value),)):
+                raise ValueError(f"arguments: {key} of {self.name} is a {takes[key].kind}, found {value!r}")
 
 
 class TrainingSettings(Settings):

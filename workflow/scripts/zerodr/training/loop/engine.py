@@ -300,10 +300,13 @@ class Engine:
         count, names = len(share.batch.rows), self.forward.names(share.batch, NAMED_QUERIES)
         more = f" and {count - NAMED_QUERIES} more" if count > NAMED_QUERIES else ""
         named = f"{self.forward.unit} of the batch: {', '.join(names)}{more}"
+        step = "lower learning_rate, set max_grad_norm, or use precision fp32 (changed settings train from the start)"
         raise NonFiniteLoss(
             f"{self.run.name}, step {position.step}",
             f"{what}; {named}; the last good weights are kept in {self.run.state}",
-            "lower learning_rate, set max_grad_norm, or use precision fp32 (changed settings train from the start)",
+            step
+            if position.step
+            else f"nothing has changed the weights yet: look at the loss and the texts; then {step}",
         )
 
     def _diverged(self, error: ClassifierDiverged, position: Position) -> ClassifierDiverged:
