@@ -148,8 +148,14 @@ def test_show(plan):
     with pytest.raises(ZerodrError, match="make mini"):
         call("show")
     Path(paths.beir("all.md")).write_text("| method | toy |\n")
-    assert "| method | toy |" in call("show")
-    assert "make mlflow" in call("show")
+    text = call("show")
+    assert "| method | toy |" in text and "zerodr publish, then make mlflow" in text
+    assert f"Page       snakemake --profile config/profiles/mini {paths.beir('all.html')}" in text
+    assert "Report" not in text
+    Path(paths.beir("all.html")).touch()
+    assert f"Page       {paths.beir('all.html')}" in call("show") and "make report" in call("show")
+    with pytest.raises(ZerodrError, match=r"run: snakemake .* results/beir/toy\.tsv --config collections=toy seed=14"):
+        call("show", "--config", "collections=toy", "--config", "seed=14")
 
 
 def test_show_before_the_table_is_whole(plan):

@@ -43,7 +43,8 @@ def load_methods(
     methods: dict[str, Method] = {}
     for recipe, written in (read_files(folder) if recipes is None else recipes).items():
         path = Path(recipe_file(recipe, folder.parent))
-        at_scales = {s: read_recipe(path, written, s, scales, starts or {}) for s in sorted(scales)}
+        chosen_first = sorted(scales, key=lambda one: (one != scale, one))
+        at_scales = {s: read_recipe(path, written, s, scales, starts or {}) for s in chosen_first}
         methods |= with_stages(at_scales[scale])
     return add_remarks(methods, starts or {})
 

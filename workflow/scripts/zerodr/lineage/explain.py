@@ -16,9 +16,9 @@ from zerodr.errors import ZerodrError
 from zerodr.lineage.graph import Graph, brief, flatten
 from zerodr.plan import Plan
 from zerodr.plan.rules import RULES, Rule, facts_of
+from zerodr.plan.targets import PROFILE
 
 UNKNOWN = "name"
-PROFILE = "config/profiles/mini"
 WIDTH = 118
 DIGITS, BEFORE = 12, 16  # of a digest; characters of two long values that are shown before they differ
 Command = list[str]

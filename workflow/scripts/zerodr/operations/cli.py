@@ -332,8 +332,8 @@ def show(config: Words = None) -> None:
     from zerodr.plan.reporting import table_params
     from zerodr.reporting.table import show as shown
 
-    plan = plan_of(config or [])
-    typer.echo(shown(plan.selection, [Path(path) for path in plan.evaluations("summary")], table_params(plan)))
+    plan, words = plan_of(config or []), config or []
+    typer.echo(shown(plan.selection, [Path(path) for path in plan.evaluations("summary")], table_params(plan), words))
 
 
 @app.command(rich_help_panel="Look at results")

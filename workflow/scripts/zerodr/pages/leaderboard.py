@@ -1,7 +1,6 @@
 """Build the leaderboard: the main table as a page to sort and filter, with the story of each cell behind it."""
 
-import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,12 +16,12 @@ from zerodr.lineage.graph import Graph, render_tree
 from zerodr.pages import html
 from zerodr.pages.costs import Cost, cost_of, jobs_above
 from zerodr.plan import paths
+from zerodr.plan.targets import command
 from zerodr.reporting.grid import Column, Grid, TableMethod, TableSettings, fill, further, read_summaries
 from zerodr.reporting.published import without_empty
 from zerodr.reporting.render import BETTER, WORSE, method_remarks, significance_marks
 
 Files = Mapping[str, list[Path]]
-PROFILE = "config/profiles/mini"
 LEVELS = 2  # of the lineage that is shown; the command shows all
 
 
@@ -227,11 +226,6 @@ def cell_facts(method: str, column: Column, sources: CellSources) -> dict[str, A
         "commands": commands,
         "lineage": render_tree(sources.graph, summary, depth=LEVELS) if known else "no record",
     }
-
-
-def command(target: str, words: Iterable[str]) -> str:
-    """Write the command that makes a target."""
-    return shlex.join(["snakemake", "--profile", PROFILE, target, "--config", *words])
 
 
 def _mean_facts(method: str, column: Column, sources: CellSources) -> dict[str, Any]:

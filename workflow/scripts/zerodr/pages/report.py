@@ -13,9 +13,10 @@ from zerodr.errors import ArtifactError
 from zerodr.lineage.graph import Graph
 from zerodr.pages import costs, drawing, html
 from zerodr.pages.costs import jobs_above
-from zerodr.pages.leaderboard import LeaderboardSettings, command, leaderboard
+from zerodr.pages.leaderboard import LeaderboardSettings, leaderboard
 from zerodr.plan import Plan, paths
 from zerodr.plan.reporting import leaderboard_inputs, leaderboard_params
+from zerodr.plan.targets import command
 
 log = logging.getLogger("zerodr")
 REPORT = Path("results/report.html")
@@ -31,8 +32,9 @@ def write_report(plan: Plan, target: Path = REPORT) -> Path:
     missing = [path for listed in files.values() for path in listed if not path.exists()]
     if missing:
         problem = f"is missing: the report needs a finished main table ({len(missing)} files are missing)"
-        page = paths.beir(f"{plan.selection}.html")
-        raise ArtifactError(missing[0], problem, f"run: make mini, or snakemake --profile config/profiles/mini {page}")
+        settings = validate(LeaderboardSettings, leaderboard_params(plan, None), "report")
+        step = command(paths.beir(f"{plan.selection}.html"), (*settings.words, *settings.choice))
+        raise ArtifactError(missing[0], problem, f"run: make mini, or {step}")
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(html.fill("report.html", **report(plan, files, Graph())), encoding="utf-8")
     log.info("%s: %.1f MB", target, target.stat().st_size / 1e6)

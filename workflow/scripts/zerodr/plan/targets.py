@@ -1,6 +1,7 @@
 """List what users ask Snakemake for, and find the nearest target to a mistyped one (Snakemake itself names none)."""
 
 import re
+import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
@@ -16,6 +17,7 @@ from zerodr.plan.plan import Plan
 
 IN_BRACES = re.compile(r"\{(\w+)\}")
 ALL_COLUMNS = re.compile(r"/all(?=[./])")  # the name of a table of all columns, in a path
+PROFILE = "config/profiles/mini"
 LIKE = 0.6
 TRIES = 3
 WIDTH = 118
@@ -219,3 +221,13 @@ def render(plan: Plan) -> str:
             *textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False),
         ]
     return "\n".join(lines)
+
+
+def command(target: str, words: Iterable[str] = ()) -> str:
+    """Write the command that makes a target, with words of `--config`.
+
+    >>> command("results/beir/all.tsv", ["seed=14"])
+    'snakemake --profile config/profiles/mini results/beir/all.tsv --config seed=14'
+    """
+    after = ["--config", *words]
+    return shlex.join(["snakemake", "--profile", PROFILE, target, *(after if len(after) > 1 else [])])

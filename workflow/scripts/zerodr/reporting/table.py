@@ -1,6 +1,8 @@
 """Build and print the main table: a row a model, a column a collection, averages, footnotes, published numbers."""
 
 import json
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from zerodr.errors import ArtifactError
 from zerodr.evaluation.findings import WORDS
 from zerodr.evaluation.numbers import fixed, interval
 from zerodr.evaluation.significance import interval_over_seeds
+from zerodr.plan.targets import command
 from zerodr.reporting import render
 from zerodr.reporting.grid import Grid, TableSettings, check_summaries, fill, further, read_summaries
 from zerodr.reporting.published import (
@@ -35,14 +38,8 @@ KINDS = {
     "own": "your own collection",
     "transformed": "texts of another collection, changed for a control",
 }
-NEXT = """
-Page       results/beir/{name}.html  to sort, filter and open; query by query: results/beir/{name}/queries/
-Files      results/beir/{name}.tsv  .md  .tex  .svg  .png; in results/beir/{name}/: tests, published numbers, holes
-Logs       results/logs/<rule>/   time and memory by job: results/benchmarks/<rule>/
-Lineage    .venv/bin/python -m zerodr lineage results/beir/{name}.tsv
-MLflow     make mlflow            then open {link}
-Report     make report            then open results/report.html
-"""
+LINK = Path("results/lineage/link.json")
+SUFFIXES = (".tsv", ".md", ".tex", ".svg", ".png")
 
 
 def build_table(stage: Stage) -> None:
@@ -264,7 +261,7 @@ def _licences(settings: TableSettings) -> list[str]:
     return ["licences of the data: " + ", ".join(listed)] if listed else []
 
 
-def show(selection: str, summaries: list[Path], params: dict[str, Any]) -> str:
+def show(selection: str, summaries: list[Path], params: dict[str, Any], words: Sequence[str] = ()) -> str:
     """Return the table with the paths of plots, logs, lineage and the command that opens MLflow.
 
     Where the table is not yet built, return what is finished of it.
@@ -273,15 +270,17 @@ def show(selection: str, summaries: list[Path], params: dict[str, Any]) -> str:
         selection: name of the table.
         summaries: its cells, finished or not.
         params: those of `build_table`.
+        words: of `--config`, for the commands that are named.
 
     Raises:
         ArtifactError: nothing is finished.
     """
     table, finished = Path(f"results/beir/{selection}.md"), [path for path in summaries if path.exists()]
     if table.exists():
-        return f"\n{table.read_text(encoding='utf-8').rstrip()}\n{NEXT.format(name=selection, link=_published())}"
+        return f"\n{table.read_text(encoding='utf-8').rstrip()}\n\n{_next(selection, words)}"
     if not finished:
-        raise ArtifactError(table, "is missing", "run: make mini")
+        step = command(f"results/beir/{selection}.tsv", words) if words else "make mini"
+        raise ArtifactError(table, "is missing", f"run: {step}")
     settings, frame = validate(TableSettings, params, "the table"), read_summaries(finished)
     grid = fill(frame, settings).printed()
     notes = [
@@ -293,7 +292,24 @@ def show(selection: str, summaries: list[Path], params: dict[str, Any]) -> str:
     return f"\n{render.markdown(begun, notes, settings, {}, [])}"
 
 
+def _next(selection: str, words: Sequence[str]) -> str:
+    """List what there is of a finished table, and the commands that make or open the rest."""
+    table = f"results/beir/{selection}"
+    page, published = Path(f"{table}.html").exists(), LINK.exists()
+    files = [suffix for suffix in SUFFIXES if Path(f"{table}{suffix}").exists()]
+    report = shlex.join(["zerodr", "report", *(f"--config={word}" for word in words)]) if words else "make report"
+    shown = f"{table}.html  to sort, filter and open; query by query: {table}/queries/"
+    lines = {
+        "Page": shown if page else command(f"{table}.html", words),
+        "Files": f"{table}{'  '.join(files)}; in {table}/: tests, published numbers, holes",
+        "Logs": "results/logs/<rule>/   time and memory by job: results/benchmarks/<rule>/",
+        "Lineage": f".venv/bin/python -m zerodr lineage {table}.tsv",
+        "MLflow": f"{'' if published else 'zerodr publish, then '}make mlflow            then open {_published()}",
+        "Report": f"{report}            then open results/report.html" if page else "",
+    }
+    return "".join(f"{name:<11}{what}\n" for name, what in lines.items() if what)
+
+
 def _published() -> str:
     """Return the address of the methods in MLflow, as the publisher wrote it."""
-    path = Path("results/lineage/link.json")
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else "http://127.0.0.1:5000"
+    return json.loads(LINK.read_text(encoding="utf-8")) if LINK.exists() else "http://127.0.0.1:5000"
