@@ -15,7 +15,10 @@ from zerodr.config.measures import FIRST
 from zerodr.errors import CollectionError, ProtocolError
 from zerodr.evaluation import compare as module
 from zerodr.evaluation.compare import CompareSettings, compare, compare_runs, join_files, read_per_query
+from zerodr.evaluation.numbers import signed
 from zerodr.evaluation.significance import holm, t_test
+from zerodr.reporting.grid import TableMethod, TableSettings
+from zerodr.reporting.table import gains_over_seeds
 
 METHODS = ("base", "better", "equal")
 SETTINGS = CompareSettings(baseline="base", samples=200, methods=METHODS)
@@ -75,6 +78,45 @@ def test_the_family_of_holm_is_the_whole_table(paths):
     part = frame[frame["collection"] == "two"].pivot(index="query", columns="model", values="ndcg_cut_10")
     expected = t_test((part["better"] - part["base"]).to_numpy()[:, None])[0]
     assert table.set_index(["collection", "method"]).loc[("two", "better"), "p_t"] == pytest.approx(expected)
+
+
+def test_a_further_seed_meets_the_baseline_of_that_seed_and_no_seed_of_the_baseline_is_tested(tmp_path, paths):
+    names = ("base", "base-seed14", "better", "better-seed14")
+    values = np.random.default_rng(1).random(30) / 2
+    further = [write(tmp_path, "base-seed14", "one", values), write(tmp_path, "better-seed14", "one", values + 0.1)]
+    frame = read_per_query([*(path for path in paths if "equal" not in path.name), *further], names)
+    controls = {"base-seed14": "base-seed14", "better-seed14": "base-seed14"}
+    table = compare(frame, SETTINGS.model_copy(update={"methods": names, "controls": controls}), 13)
+    rows = list(zip(table["collection"], table["method"], table["baseline"], strict=True))
+    second = ("one", "better-seed14", "base-seed14")
+    assert rows == [("one", "better", "base"), second, ("two", "better", "base")]
+    assert table["difference"].iloc[1] == pytest.approx(0.1)
+
+
+def test_a_gain_over_seeds_is_of_queries_averaged_over_them(tmp_path):
+    names = ("base", "base-seed14", "better", "better-seed14", "alone")
+    generator = np.random.default_rng(2)
+    base, other = generator.random(30) / 2, generator.random(30) / 2
+    files = [
+        write(tmp_path, *row)
+        for row in (
+            ("base", "one", base),
+            ("base-seed14", "one", other),
+            ("better", "one", base + generator.random(30) / 10),
+            ("better-seed14", "one", other + 0.1),
+            ("alone", "one", base),
+        )
+    ]
+    frame = read_per_query(files, names)
+    seeds = {"base": names[:2], "better": names[2:4]}
+    methods = tuple(TableMethod.model_construct(name=name, label=name.title()) for name in names)
+    words = {"methods": methods, "metric": "ndcg_cut_10", "bootstrap_samples": 200}
+    table = TableSettings.model_construct(**words, seeds=seeds, baseline="base")
+    (note,) = gains_over_seeds(frame, table, 13)
+    means = frame.groupby("model", observed=True)["ndcg_cut_10"].mean()
+    gain = (means["better"] + means["better-seed14"] - means["base"] - means["base-seed14"]) / 2
+    assert note.startswith(f"Better minus Base, queries averaged over 2 seeds: one {signed(gain)} [+0.0")
+    assert gains_over_seeds(frame, table.model_copy(update={"baseline": ""}), 13) == []
 
 
 def test_methods_come_in_the_order_of_the_table(paths):

@@ -36,6 +36,8 @@ class CompareSettings(Settings):
     """Full names of the table's methods, in its order."""
     metric: str = METRIC
     """Measure that is tested."""
+    controls: dict[str, str] = {}
+    """Methods of a further seed: the baseline of that seed, which they are tested against instead."""
 
 
 def compare_runs(stage: Stage) -> None:
@@ -121,15 +123,17 @@ def compare(frame: pd.DataFrame, settings: CompareSettings, seed: int) -> pd.Dat
     for collection, runs in frame.groupby("collection", sort=False):
         runs = runs.astype({"query": "str", "model": "str"})
         values = runs.pivot(index="query", columns="model", values=settings.metric)
-        others = [m for m in settings.methods if m in values.columns and m != settings.baseline]
-        if settings.baseline not in values.columns or not others:
-            continue
-        base = values[settings.baseline].to_numpy()
-        tests = paired_tests(values[others].to_numpy(), base, settings.samples, seed)
-        shared = {"collection": str(collection), "baseline": settings.baseline, "metric": settings.metric}
-        shared |= {"protocol": runs["protocol"].iloc[0], "baseline_value": base.mean()}
-        for method, test in zip(others, tests, strict=True):
-            rows.append(shared | asdict(test) | {"method": method, "method_value": values[method].mean()})
+        others = [m for m in settings.methods if m in values.columns and settings.controls.get(m) != m]
+        for baseline in dict.fromkeys([settings.baseline, *settings.controls.values()]):
+            tested = [m for m in others if m != baseline and settings.controls.get(m, settings.baseline) == baseline]
+            if baseline not in values.columns or not tested:
+                continue
+            base = values[baseline].to_numpy()
+            tests = paired_tests(values[tested].to_numpy(), base, settings.samples, seed)
+            shared = {"collection": str(collection), "baseline": baseline, "metric": settings.metric}
+            shared |= {"protocol": runs["protocol"].iloc[0], "baseline_value": base.mean()}
+            for method, test in zip(tested, tests, strict=True):
+                rows.append(shared | asdict(test) | {"method": method, "method_value": values[method].mean()})
     table = pd.DataFrame(rows, columns=[c for c in TEST_COLUMNS if not c.endswith("_holm")])
     for name in ("p_t", "p_randomization"):
         table[f"{name}_holm"] = holm(table[name].to_numpy(float))
@@ -140,6 +144,7 @@ def write_tests(path: Path, tests: pd.DataFrame, settings: CompareSettings) -> N
     """Write the table, then its explanation as lines that start with `# `."""
     notes = [
         f"each method against {settings.baseline} on the same queries, {settings.metric}; "
+        f"{'one of a further seed against the baseline of that seed; ' if settings.controls else ''}"
         "difference: method minus baseline",
         "p_t: two-sided paired t-test; p_randomization: two-sided sign-flip permutation test, "
         f"{settings.samples} permutations, (1 + extreme) / (1 + permutations)",

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from zerodr.config.counterparts import seeded
 from zerodr.config.custom import code_digest
 from zerodr.config.measures import CUSTOM, added, is_custom, measure_of
 from zerodr.config.methods import RunMethod
@@ -39,4 +40,8 @@ def _compare_inputs(plan: Plan, wc: Any) -> Files:
 def _compare_params(plan: Plan, wc: Any) -> Params:
     samples = plan.config.randomization_samples
     metric = {"metric": plan.config.measures[0]} if plan.config.measures else {}
-    return {"baseline": plan.config.baseline, "samples": samples, "methods": plan.ranked} | metric
+    baseline, ranked = plan.config.baseline, set(plan.ranked)
+    pairs = [(seeded(row, seed), seeded(baseline, seed)) for seed in plan.config.seeds for row in plan.ranked]
+    controls = {row: control for row, control in pairs if {row, control} <= ranked}
+    seeds: Params = {"controls": controls} if controls else {}
+    return {"baseline": baseline, "samples": samples, "methods": plan.ranked} | metric | seeds

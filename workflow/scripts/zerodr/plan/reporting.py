@@ -35,7 +35,9 @@ def table_params(plan: Plan, wc: Any = None) -> Params:
     references = [reference.model_dump(mode="json") for reference in plan.config.references]
     several = {name: plan.bench.by_seed(name) for name in plan.ranked}
     seeds = {name: names for name, names in several.items() if len(names) > 1}
-    drawn = {"seeds": seeds, "bootstrap_samples": plan.config.bootstrap_samples} if seeds else {}
+    samples, baseline = plan.config.bootstrap_samples, plan.config.baseline
+    drawn = {"seeds": seeds, "bootstrap_samples": samples} if seeds else {}
+    drawn |= {"baseline": baseline} if baseline in seeds else {}
     return table(plan, plan.methods) | {"references": references} | drawn
 
 

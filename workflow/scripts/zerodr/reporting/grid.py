@@ -265,6 +265,8 @@ class TableSettings(Settings):
     """Published numbers to compare with, in the order of the input `references`."""
     seeds: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     """Row -> the rows that are it with each seed, itself first."""
+    baseline: str = ""
+    """The row that others are compared with over seeds; empty where it has one seed."""
     bootstrap_samples: int = Field(1000, ge=1)
     """Draws of the intervals over seeds and queries."""
 

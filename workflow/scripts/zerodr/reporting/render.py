@@ -176,6 +176,7 @@ def significance_section(tests: pd.DataFrame, settings: TableSettings) -> tuple[
     labels = {method.name: method.label for method in settings.methods}
     marks, baseline = significance_marks(tests), tests["baseline"].iloc[0]
     note = marks_note(labels.get(baseline, baseline), len(tests))
+    note += "; rows of a further seed against the same seed of it" if tests["baseline"].nunique() > 1 else ""
     few = few_queries(tests["queries"])
     rows = []
     for test in tests.itertuples():

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from zerodr.artifacts.origins import of_unknown_origin
@@ -15,8 +16,8 @@ from zerodr.config.base import validate
 from zerodr.config.measures import beyond, label_of
 from zerodr.errors import ArtifactError
 from zerodr.evaluation.findings import WORDS
-from zerodr.evaluation.numbers import fixed, interval
-from zerodr.evaluation.significance import interval_over_seeds
+from zerodr.evaluation.numbers import fixed, interval, p_value, signed
+from zerodr.evaluation.significance import holm, interval_over_seeds, paired_tests
 from zerodr.plan.targets import command
 from zerodr.reporting import render
 from zerodr.reporting.grid import Grid, TableSettings, check_summaries, fill, further, read_summaries
@@ -55,7 +56,8 @@ def build_table(stage: Stage) -> None:
     grid = fill(pd.concat([frame, scores]) if len(scores) else frame, settings)
     notes, marks = [*footnotes(frame, grid, settings), *left_out, *_unknown(stage)], {}
     if settings.seeds:
-        notes += over_seeds(pd.read_parquet(stage.path("per_query")), settings, stage.seed)
+        per_query = pd.read_parquet(stage.path("per_query"))
+        notes += over_seeds(per_query, settings, stage.seed) + gains_over_seeds(per_query, settings, stage.seed)
     sections: list[str] = []
     others = further(frame, settings)
     labels = {method.name: method.label for method in settings.methods}
@@ -97,6 +99,37 @@ def over_seeds(frame: pd.DataFrame, settings: TableSettings, seed: int) -> list[
             cells.append(f"{collection} {means[0]} {interval(*span)}, seeds {means[1]} to {means[2]}")
         what = f"{labels[name]}, mean over {len(names)} seeds with its 95 % interval over seeds and queries"
         notes.append(f"{what}: {'; '.join(cells)}")
+    return notes
+
+
+def gains_over_seeds(frame: pd.DataFrame, settings: TableSettings, seed: int) -> list[str]:
+    """Write a note for each method that has the baseline's seeds: its difference, each query averaged over seeds.
+
+    Intervals are over queries, of these seeds; p-values are of a paired t-test after Holm over all notes, as in claims.
+    """
+    baseline = settings.seeds.get(settings.baseline, ())
+    labels, gains = {method.name: method.label for method in settings.methods}, []
+    several = [name for name, names in settings.seeds.items() if name != settings.baseline]
+    several = [name for name in several if len(settings.seeds[name]) == len(baseline)]
+    for name in several:
+        for collection, rows in frame.groupby("collection", sort=False):
+            both = [settings.seeds[name], baseline]
+            rows = rows[rows["model"].isin([*both[0], *both[1]])].astype({"query": "str", "model": "str"})
+            values = rows.pivot(index="query", columns="model", values=settings.metric)
+            if {*both[0], *both[1]} == set(values.columns):
+                ours, theirs = (values[list(names)].mean(axis=1).to_numpy(float) for names in both)
+                (test,) = paired_tests(ours[:, None], theirs, settings.bootstrap_samples, seed)
+                gains.append((name, str(collection), test))
+    corrected = holm(np.array([test.p_t for *_, test in gains]))
+    notes = []
+    for name in several:
+        cells = [
+            f"{collection} {signed(test.difference)} {interval(test.low, test.high)}, p {p_value(p)}"
+            for (method, collection, test), p in zip(gains, corrected, strict=True)
+            if method == name
+        ]
+        about = f"{labels[name]} minus {labels[settings.baseline]}, queries averaged over {len(baseline)} seeds"
+        notes += [f"{about}: {'; '.join(cells)} (95 % interval over queries; t-test, Holm over {len(gains)})"]
     return notes
 
 
