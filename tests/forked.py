@@ -10,6 +10,7 @@ import gc
 import importlib
 import json
 import os
+import re
 import runpy
 import select
 import signal
@@ -28,7 +29,9 @@ from typing import Any, NoReturn
 ROOT = Path(__file__).resolve().parents[1]
 PLANNING = (
     *("snakemake.cli", "snakemake.profiles", "snakemake.storage", "snakemake.report.html_reporter"),
+    *("snakemake.dag", "nbformat.v4", "smart_open"),
     *("pydantic", "yaml", "rich.progress", "typer", "pandas", "pyarrow.parquet"),
+    f"{__name__}:compile_patterns",
 )
 NETWORKS = (
     *(f"tests.unit.{name}_helpers" for name in ("training", "pretraining", "weighting")),
@@ -139,6 +142,35 @@ def serve(requests: int, libraries: tuple[str, ...]) -> None:
                 if not os.fork():
                     channel.close()
                     _watch(tests)
+
+
+def compile_patterns() -> None:
+    """Compile the patterns of the shipped rules, long lists of names. A child reads the rules: zerodr stays out."""
+    reads, writes = os.pipe()
+    if not os.fork():
+        try:
+            os.chdir(ROOT)
+            with os.fdopen(writes, "w", encoding="utf-8") as stream:
+                json.dump(sorted(_patterns()), stream)
+        finally:
+            os._exit(0)
+    os.close(writes)
+    re._MAXCACHE = 4096  # type: ignore[attr-defined]
+    with os.fdopen(reads, encoding="utf-8") as stream:
+        for pattern in json.load(stream):
+            re.compile(pattern)
+
+
+def _patterns() -> set[str]:
+    from snakemake.api import SnakemakeApi
+    from snakemake.io import regex_from_filepattern
+    from snakemake.settings.types import ConfigSettings, OutputSettings, Quietness, ResourceSettings
+
+    sys.path.append(str(ROOT / "workflow/scripts"))
+    settings = ResourceSettings(cores=1), ConfigSettings(config={"scale": "mini"})
+    with SnakemakeApi(OutputSettings(quiet={Quietness.ALL})) as api:
+        rules = api.workflow(*settings, snakefile=ROOT / "Snakefile")._workflow.rules
+        return {regex_from_filepattern(str(output.file)) for rule in rules for output in rule.output}
 
 
 def _watch(tests: socket.socket) -> NoReturn:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
 from tests.dag.plans import GIVEN
+from tests.forked import shipped_planners
 
 from zerodr.config.files import read_yaml
 
@@ -22,7 +22,7 @@ PAPERS = sorted(f"paper-{path.stem}" for path in (ROOT / "config/papers").glob("
 @pytest.fixture(scope="module")
 def plans(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("plans")
-    done = subprocess.run([sys.executable, str(HERE / "plans.py"), str(folder)], capture_output=True, text=True)
+    done = shipped_planners().run("tests.dag.plans", str(folder), cwd=ROOT, env=os.environ)
     assert done.returncode == 0, done.stderr
     return folder
 

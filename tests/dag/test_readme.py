@@ -223,7 +223,7 @@ def test_a_piece_of_a_file_is_in_it(documented, page, text):
 )
 def test_snakemake_commands_can_be_planned(snakemake, documented, number, options):
     targets = plans()[number, options]
-    done = snakemake("-n", *targets, *options, "--quiet", "all", cwd=documented(number))
+    done = snakemake("-n", *targets, *options, "--quiet", "rules", cwd=documented(number))
     assert done.returncode == 0, f"{targets} {options}\n{done.stdout}{done.stderr}"
 
 

@@ -159,27 +159,26 @@ def test_threads_share_one_while_documents_come_and_go(root, monkeypatch):
         assert all(len(search.result()) == len(ASKED) for search in searches)
 
 
-def test_a_program_elsewhere_searches_a_copy(root, tmp_path):
-    shutil.copytree(root / f"exports/{FUSED}", tmp_path / "copy")
-    program = "from zerodr import Retriever; print(Retriever.load('copy').search(['apple pie'], k=1)[0][0].id)"
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.stdout == "pie\n", done.stderr
-
-
-def test_a_copy_needs_no_workflow_no_tracking_and_no_torch(choice, tmp_path):
-    shutil.copytree(f"exports/{choice}", tmp_path / "copy")
+def test_copies_elsewhere_need_no_workflow_no_tracking_and_no_torch(root, monkeypatch, tmp_path):
+    """A program in another folder searches a copy of each candidate, and prints what it imported after each."""
+    monkeypatch.chdir(root)
+    for choice in CANDIDATES:
+        shutil.copytree(f"exports/{choice}", tmp_path / choice)
     program = (
         "import sys\n"
         "for name in ('torch', 'transformers'): sys.modules[name] = None\n"
         "from zerodr import Retriever\n"
-        "found = Retriever.load('copy').search(['apple pie'], 3)[0]\n"
-        "print([(hit.id, hit.score) for hit in found], [name for name in ('snakemake', 'mlflow', "
+        "for choice in sys.argv[1:]:\n"
+        "    found = Retriever.load(choice).search(['apple pie'], 3)[0]\n"
+        "    print([(hit.id, hit.score) for hit in found], [name for name in ('snakemake', 'mlflow', "
         "'sentence_transformers', 'sklearn', 'jnius', 'matplotlib') if name in sys.modules])"
     )
     clean = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=clean, capture_output=True, text=True)
-    here = [(hit.id, hit.score) for hit in Retriever.load(f"exports/{choice}").search(["apple pie"], 3)[0]]
-    assert done.stdout == f"{here} []\n", done.stderr
+    words = [sys.executable, "-c", program, *CANDIDATES]
+    done = subprocess.run(words, cwd=tmp_path, env=clean, capture_output=True, text=True, check=False)
+    here = [Retriever.load(f"exports/{choice}").search(["apple pie"], 3)[0] for choice in CANDIDATES]
+    assert all(hits[0].id == "pie" for hits in here)
+    assert done.stdout == "".join(f"{[(hit.id, hit.score) for hit in hits]} []\n" for hits in here), done.stderr
 
 
 def test_what_lacks_its_graph_and_torch_says_what_to_install(root, tmp_path):

@@ -14,6 +14,7 @@ from tests.unit.pretraining_helpers import forward, lay_out, passages
 from tests.unit.training_helpers import QUERIES, load_tiny, tiny_examples, tiny_model
 
 from zerodr.training.data.batches import Stream
+from zerodr.training.data.examples import Examples
 from zerodr.training.loop.gradcache import Forward
 from zerodr.training.objectives.ranking import InfoNCE, PairwiseNLL
 from zerodr.training.pretraining.passages import PassageStream
@@ -30,11 +31,17 @@ def counting() -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> tuple[Path, Examples]:
+    root = tmp_path_factory.mktemp("tiny")
+    return tiny_model(root / "model"), tiny_examples(root)
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("changes", [{}, {"cache_chunk": 3}, {"accumulation": 4}, {"optimizer": "lamb"}], ids=str)
 @pytest.mark.parametrize("objective", [InfoNCE, PairwiseNLL, partial(InfoNCE, False)])
-def test_the_host_waits_once_a_step(counting, tmp_path, objective, changes, processes):
-    model, examples = load_tiny(tiny_model(tmp_path / "model")), tiny_examples(tmp_path)
+def test_the_host_waits_once_a_step(counting, tiny, objective, changes, processes):
+    model, examples = load_tiny(tiny[0]), tiny[1]
     stream = Stream(examples, np.arange(QUERIES), 8, 1, [13, 0])
     settings = {"batch_queries": 8} | changes
     counts = counting.step_counts(Forward(model, examples, "meta"), objective(), stream, settings, processes)

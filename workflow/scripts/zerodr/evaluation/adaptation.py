@@ -164,17 +164,25 @@ class Comparison:
         """Compute left minus right, paired by query."""
         one, other = self.methods.index(left), self.methods.index(right)
 
+        ends: dict[Any, tuple[float, float]] = {}  # of one kind that decides alone, they are those of all kinds
+
         def interval(name: str) -> tuple[float, float, float]:
-            low, high = bounds(self._drawn[name][:, [one]] - self._drawn[name][:, [other]], self.tail, -1.0)
-            values = np.concatenate([kind.values[left] - kind.values[right] for kind, _ in self._weighted[name]])
-            shares = np.concatenate([np.full(len(kind.values), share) for kind, share in self._weighted[name]])
-            few = 1 / (shares @ shares) < MANY  # queries of equal shares that would tell as much
-            least, most = (betting_bounds if few else skewed_bounds)(values, shares, self.tail)
-            value = float(self._means[name][one] - self._means[name][other])
-            return value, min(float(low[0]), least), max(float(high[0]), most)
+            weighted = tuple((kind.name, share) for kind, share in self._weighted[name])
+            if weighted not in ends:
+                ends[weighted] = self._ends(name, left, right)
+            return float(self._means[name][one] - self._means[name][other]), *ends[weighted]
 
         kinds = {kind.name: interval(kind.name) for kind in self.deciding}
         return Difference(left, right, *interval(ALL), kinds)
+
+    def _ends(self, name: str, left: str, right: str) -> tuple[float, float]:
+        one, other = self.methods.index(left), self.methods.index(right)
+        low, high = bounds(self._drawn[name][:, [one]] - self._drawn[name][:, [other]], self.tail, -1.0)
+        values = np.concatenate([kind.values[left] - kind.values[right] for kind, _ in self._weighted[name]])
+        shares = np.concatenate([np.full(len(kind.values), share) for kind, share in self._weighted[name]])
+        few = 1 / (shares @ shares) < MANY  # queries of equal shares that would tell as much
+        least, most = (betting_bounds if few else skewed_bounds)(values, shares, self.tail)
+        return min(float(low[0]), least), max(float(high[0]), most)
 
 
 def weight_of(kind: QueryKind) -> float:
@@ -202,7 +210,11 @@ def decide(comparison: Comparison, adapted: Sequence[str], alone: Sequence[str])
         return Answer("keep", old)
     compared = comparison.difference(comparison.best(new), old)
     pairs = [[name for name in group if name in alone] for group in (new, others)]
-    models = comparison.difference(*map(comparison.best, pairs)) if all(pairs) else None
+    models = None
+    if all(pairs):
+        left, right = map(comparison.best, pairs)
+        same = (left, right) == (compared.left, compared.right)
+        models = compared if same else comparison.difference(left, right)
     if compared.sign == 0 or compared.opposed:
         needed = comparison.needed if comparison.queries < comparison.needed else 0
         return Answer("undecided", old, compared, models, needed)

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
@@ -139,8 +139,13 @@ class Converted:
     tokenizer: StoredTokenizer | None
 
 
-def open_converted(folder: Path, contract: EncoderContract) -> Converted:
+def open_converted(folder: Path, contract: EncoderContract, aside: Collection[str] = ()) -> Converted:
     """Read what is stored of a model folder's content, or comes with it; convert the folder where nothing is.
+
+    Args:
+        folder: of the model.
+        contract: its own.
+        aside: names of files that no vector depends on.
 
     Raises:
         MachineError: it must be converted, and torch is missing.
@@ -149,7 +154,7 @@ def open_converted(folder: Path, contract: EncoderContract) -> Converted:
         return shipped
     require_torch(folder)
     root = graphs_folder()
-    home = root / _key(folder, contract, _versions())
+    home = root / _key(folder, contract, _versions(), aside)
     converted = _read(home)
     if converted is None:
         try:
@@ -163,20 +168,24 @@ def open_converted(folder: Path, contract: EncoderContract) -> Converted:
     return converted
 
 
-def _key(folder: Path, contract: EncoderContract, versions: Mapping[str, str]) -> str:
-    return object_digest({"files": content(folder, contract), "form": FORM, **versions})[:32]
+def _key(folder: Path, contract: EncoderContract, versions: Mapping[str, str], aside: Collection[str] = ()) -> str:
+    return object_digest({"files": content(folder, contract, aside), "form": FORM, **versions})[:32]
 
 
-def ship_graph(folder: Path) -> bool:
+def ship_graph(folder: Path, aside: Collection[str] = ()) -> bool:
     """Put a model folder's graph into the folder; report whether there is one that needs no transformers.
 
     Call it when all other files are there: the graph is that of their content.
+
+    Args:
+        folder: of the model.
+        aside: names of files that no vector depends on: the graph of a folder that only lacks them is this one's too.
     """
     contract = read_contract(folder)
     if contract.towers == "separate":
         return all([ship_graph(folder / side) for side in SIDES])
-    converted = open_converted(folder, contract)
-    home = graphs_folder() / _key(folder, contract, _versions())
+    converted = open_converted(folder, contract, aside)
+    home = graphs_folder() / _key(folder, contract, _versions(), aside)
     if converted.graph is None or converted.tokenizer is None:
         return False
     key, shipped = _key(folder, contract, {}), folder / SHIPPED
@@ -222,7 +231,7 @@ def graphs_folder() -> Path:
     return GRAPHS if STATE.is_dir() else Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "zerodr"
 
 
-def content(folder: Path, contract: EncoderContract) -> list[list[str]]:
+def content(folder: Path, contract: EncoderContract, aside: Collection[str] = ()) -> list[list[str]]:
     """List name and SHA-256 of each file that vectors depend on; a manifest supplies digests of unchanged files."""
     listed: dict[Path, dict[str, Any]] = {}
     for manifest in (folder / MANIFEST, folder.parent / MANIFEST):
@@ -234,7 +243,7 @@ def content(folder: Path, contract: EncoderContract) -> list[list[str]]:
     subfolders = [*contract.projections, *filter(None, [contract.modules])]  # an index may be next to them
     files = [*folder.glob("*"), *(path for name in subfolders for path in (folder / name).rglob("*"))]
     for path in sorted(path for path in files if path.suffix in READ and path.is_file()):
-        if path.name in NOT_READ or path.name.startswith("."):
+        if path.name in NOT_READ or path.name in aside or path.name.startswith("."):
             continue
         row, stat = listed.get(path, {}), path.stat()
         unchanged = row.get("bytes") == stat.st_size and stat.st_mtime_ns <= row.get("sealed", 0)

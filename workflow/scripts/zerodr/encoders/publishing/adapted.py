@@ -128,7 +128,7 @@ def export_adapted(stage: Stage) -> None:
     write_json(target / RETRIEVER, asdict(facts))
     write_index(stage, settings, facts, target / INDEX)
     models = [target] if chosen.encoder else []
-    graphs = [ship_graph(model) for model in [*models, *(target / INDEX / MODELS).glob("*")]]
+    graphs = [ship_graph(model, (RETRIEVER,)) for model in [*models, *(target / INDEX / MODELS).glob("*")]]
     stage.note(needs_torch=not all(graphs))
     stage.note(method=chosen.name, encoder=chosen.encoder)
 
