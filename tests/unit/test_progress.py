@@ -33,10 +33,10 @@ def test_time_left_is_read_back_from_a_log(rate, left, clock, tmp_path):
     work = Progress("embed", 100, "texts")
     work.done = 20
     (tmp_path / "a.log").write_text(f"{work.line(100 + 20 / rate)}, loss 2.1\n")
-    assert progress.time_left(tmp_path / "a.log") == left
+    assert progress.reached(tmp_path / "a.log") == (left, "20/100 texts, loss 2.1")
     (tmp_path / "a.log").write_text("nothing yet, 2 documents left\n")
-    assert progress.time_left(tmp_path / "a.log") is None
-    assert progress.time_left(tmp_path / "absent.log") is None
+    assert progress.reached(tmp_path / "a.log") is None
+    assert progress.reached(tmp_path / "absent.log") is None
 
 
 def test_resumed_units_do_not_count_for_the_rate(clock, caplog):
@@ -87,7 +87,7 @@ def test_finish_tells_the_total(clock, caplog):
         work.add(10)
         clock[0] += 3661
         work.finish()
-    assert caplog.messages == ["embed: 10 texts in 1:01:01 (0.0/s)"]
+    assert caplog.messages == ["embed: 10 texts in 1:01:01 (366 s each)"]
 
 
 def test_no_time_passed(clock):

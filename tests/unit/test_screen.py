@@ -163,6 +163,14 @@ def test_silence_is_broken_after_a_minute(clock):
     assert "running: finetune dpr (61 s)" in stream.getvalue()
 
 
+def test_a_running_job_shows_how_far_it_is(clock, tmp_path):
+    log = tmp_path / "a.log"
+    job = screen.Running("finetune dpr", str(log), 0.0, 10.0)
+    assert job.shown(240.0) == "finetune dpr (4 min)"
+    log.write_text("10:00:00 [finetune dpr] train: 3/9 steps, 12 s each, 1:12 left, loss 2.0000\nanother line\n")
+    assert job.shown(240.0) == "finetune dpr (4 min, 3/9 steps, loss 2.0000)"
+
+
 def test_a_dry_run_and_loud_or_quiet_runs_keep_snakemakes_output():
     for word in ("dryrun", "verbose", "quiet"):
         settings = SimpleNamespace(dryrun=False, verbose=False, quiet=set())

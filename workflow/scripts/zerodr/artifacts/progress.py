@@ -5,9 +5,11 @@ import os
 import re
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 log = logging.getLogger("zerodr")
-LEFT = re.compile(r", (?:(\d+):)?(\d+):(\d\d) left\b")
+REACHED = re.compile(r": (\d+/\d+ [^,\n]+), [^,\n]+, (?:(\d+):)?(\d+):(\d\d) left\b(?:, ([^\n]*))?")
+SLOW = 0.1  # units a second, below which a rate is written as seconds a unit
 TAIL_BYTES = 4096
 
 
@@ -50,7 +52,7 @@ class Progress:
     def line(self, now: float) -> str:
         """Format the progress line at monotonic time `now`."""
         rate = (self.done - self.first) / max(now - self.start, 1e-9)
-        text = f"{self.what}: {self.done}{f'/{self.total}' if self.total else ''} {self.unit}, {rate:.1f}/s"
+        text = f"{self.what}: {self.done}{f'/{self.total}' if self.total else ''} {self.unit}, {_pace(rate)}"
         if self.total and rate > 0:
             text += f", {_clock((self.total - self.done) / rate)} left"
         return f"{text}, {self.note}" if self.note else text
@@ -59,7 +61,7 @@ class Progress:
         """Log the total once."""
         seconds = time.monotonic() - self.start
         rate = (self.done - self.first) / max(seconds, 1e-9)
-        text = f"{self.what}: {self.done} {self.unit} in {_clock(seconds)} ({rate:.1f}/s)"
+        text = f"{self.what}: {self.done} {self.unit} in {_clock(seconds)} ({_pace(rate)})"
         log.info("%s", f"{text}, {self.note}" if self.note else text)
 
 
@@ -69,18 +71,30 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{remainder:02d}" if hours else f"{minutes}:{remainder:02d}"
 
 
-def time_left(logfile: Path) -> float | None:
-    """Read the seconds left that the last progress line of a stage's log tells; None without one."""
+def _pace(rate: float) -> str:
+    return f"{1 / rate:.0f} s each" if 0 < rate < SLOW else f"{rate:.1f}/s"
+
+
+class Reached(NamedTuple):
+    """What the last progress line of a log tells: seconds left, and units with the note, `3/9 steps, loss 2`."""
+
+    left: float
+    words: str
+
+
+def reached(logfile: Path) -> Reached | None:
+    """Read the last progress line of a stage's log; None without one."""
     try:
         with logfile.open("rb") as lines:
             lines.seek(-min(TAIL_BYTES, os.fstat(lines.fileno()).st_size), os.SEEK_END)
-            matches = LEFT.findall(lines.read().decode(errors="replace"))
+            matches = REACHED.findall(lines.read().decode(errors="replace"))
     except OSError:
         return None  # not there yet
     if not matches:
         return None
-    hours, minutes, seconds = (int(number or 0) for number in matches[-1])
-    return 3600.0 * hours + 60.0 * minutes + seconds
+    units, hours, minutes, seconds, note = matches[-1]
+    left = 3600.0 * int(hours or 0) + 60.0 * int(minutes) + int(seconds)
+    return Reached(left, f"{units}, {note}" if note else units)
 
 
 def log_waiting(name: str, share: float) -> None:

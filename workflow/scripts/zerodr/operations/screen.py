@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from zerodr.artifacts.guard import FAILED, ON_REQUEST
-from zerodr.artifacts.progress import time_left
+from zerodr.artifacts.progress import Reached, reached
 from zerodr.config.measures import label_of
 from zerodr.config.quantities import counted, duration, first_names
 
@@ -65,9 +65,17 @@ class Running:
 
     def whole(self, now: float) -> float:
         """Estimate the seconds from its start to its end; its log or overrun can only raise them."""
-        taken = now - self.since
-        left = time_left(Path(self.log)) if self.log else None
-        return max(self.expected, taken + left if left is not None else LATE * taken)
+        taken, at = now - self.since, self.reached()
+        return max(self.expected, taken + at.left if at is not None else LATE * taken)
+
+    def reached(self) -> Reached | None:
+        """Read how far it is from its log."""
+        return reached(Path(self.log)) if self.log else None
+
+    def shown(self, now: float) -> str:
+        """Format it: `finetune dpr (4 min, 40/100 steps, loss 2.1)`."""
+        at = self.reached()
+        return f"{self.name} ({duration(now - self.since)}{f', {at.words}' if at else ''})"
 
 
 def result_of(outputs: tuple[str, ...]) -> str:
@@ -210,7 +218,7 @@ class Screen(logging.Handler):
         jobs = list(self.running.values())
         if not jobs or self.progress is None:
             return
-        named = first_names([f"{job.name} ({duration(now - job.since)})" for job in jobs], 3)
+        named = first_names([job.shown(now) for job in jobs], 3)
         text = f"{self.progress.shown(jobs, now)} running: {named}"
         if self.terminal:
             width = os.get_terminal_size(self.stream.fileno()).columns
