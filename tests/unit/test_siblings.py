@@ -173,6 +173,8 @@ def test_a_number_means_the_same_on_the_command_line_and_in_a_file(word):
         ("randomization_samples=99999999999999", "less than or equal to 10000000"),
         ("measures=ndcg_cut_010", "'ndcg_cut_010' is no measure"),
         ("measures=ndcg_cut_99999999999", "is no measure"),
+        ("measures=mrr@10", "'mrr@10' is no measure, write recip_rank_cut_10"),
+        ("measures=recall@20", "'recall@20' is no measure, write recall_20"),
         ("measures=recall_20,recall_20", "is named twice in measures"),
         ("collections=nfcorpus,nfcorpus", "is named twice in collections"),
     ],

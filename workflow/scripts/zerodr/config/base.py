@@ -148,6 +148,9 @@ def _explain(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
     key = ".".join(_walk(model, location)[0])
     named = f"key {key!r}: " if key else ""
     if kind == "missing":
+        lacking = [".".join(_walk(model, one["loc"])[0]) for one in error.errors() if one["type"] == "missing"]
+        if len(lacking) == error.error_count() > 1:
+            return f"keys {', '.join(map(repr, lacking))} are missing", "add them"
         return f"key {key!r} is missing{more}", "add it"
     if kind == "value_error":
         return f"{named}{first['ctx']['error']}{more}", "correct the value"

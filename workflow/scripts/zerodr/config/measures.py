@@ -83,8 +83,20 @@ def measure_of(name: str) -> Measure:
         if kind_of(CUSTOM, stem) == "function":
             return Measure(f"{stem}@{cut}", f"{CUSTOM}:{stem}", int(cut))
     custom = defined(CUSTOM)
+    labels = {one.label.lower(): key for key, one in MEASURES.items()}
+    if "@" in name and is_measure(meant := labels.get(name.lower(), name.replace("@", "_"))):
+        raise ValueError(f"{name!r} is no measure, write {meant}")
     known = {*MEASURES, *WHOLE, *(f"{stem}_20" for stem in CUT), *(f"{stem}_10" for stem in custom)}
     raise ValueError(f"{name!r} is no measure, {nearest(name, known)}")
+
+
+def is_measure(name: str) -> bool:
+    """Test whether there is a measure of that name."""
+    try:
+        measure_of(name)
+    except ValueError:
+        return False
+    return True
 
 
 def added(chosen: Iterable[str] = ()) -> list[str]:
@@ -113,10 +125,7 @@ def label_of(name: str) -> str:
     >>> label_of("recip_rank_cut_10"), label_of("seconds"), label_of("recall_20")
     ('MRR@10', 'seconds', 'R@20')
     """
-    try:
-        return measure_of(name).label
-    except ValueError:
-        return name
+    return measure_of(name).label if is_measure(name) else name
 
 
 def _known(name: str) -> str:
