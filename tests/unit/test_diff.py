@@ -71,6 +71,16 @@ def test_kinds_of_processors_that_differ_are_listed(plan):
     assert "kernels: the same kind of processor" in computed_as("avx2", "avx2")
 
 
+def test_lines_of_the_users_loss_that_differ_are_listed(plan):
+    for path, margin in zip(RUNS, ("0.1", "0.2"), strict=True):
+        record = read_record(path)
+        code = f"import torch\ndef mine(scores):\n    return scores.mean() + {margin}"
+        write_json(Path(f"{path}.lineage.json"), record | {"notes": {"custom_code": code}})
+    text = diff(Graph(), *RUNS)
+    assert "code of yours:" in text and "  -    return scores.mean() + 0.1\n  +    return scores.mean() + 0.2" in text
+    assert "code of yours" not in diff(Graph(), RUNS[0], RUNS[0])
+
+
 def test_an_artifact_and_itself_do_not_differ(plan):
     text = diff(Graph(), TABLE, TABLE)
     assert "the same bytes" in text

@@ -166,14 +166,18 @@ def parameters(file: str, name: str) -> dict[str, Parameter] | None:
     return {key: Parameter(must, kinds.get(key, "")) for key, must in list(needed.items())[1:]}
 
 
-def code_digest(file: str, *names: str) -> str:
-    """Return the SHA-256 of functions or classes of a file of the user's own: what they make is known by it.
+def code_of(file: str, *names: str) -> list[str]:
+    """Return the statements of functions or classes of a file of the user's own.
 
-    It covers what they use of the file: further functions, imports and names, and what binds no name at all. Not
-    comments nor docstrings.
+    With what they use of the file: further functions, imports and names, and what binds no name at all. Without
+    comments and docstrings.
     """
-    code = map(ast.unparse, _used(_parsed(file)[0], names))
-    return hashlib.sha256("".join(code).encode()).hexdigest()
+    return list(map(ast.unparse, _used(_parsed(file)[0], names)))
+
+
+def code_digest(file: str, *names: str) -> str:
+    """Return the SHA-256 of `code_of`: what it makes is known by it."""
+    return hashlib.sha256("".join(code_of(file, *names)).encode()).hexdigest()
 
 
 def _used(body: list[ast.stmt], names: Sequence[str]) -> list[ast.stmt]:

@@ -13,7 +13,8 @@ from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import count_cut, count_doubts, read_run
 from zerodr.collections.access import SplitSettings, corpus_size, read_qrels, split_queries
 from zerodr.config.base import validate
-from zerodr.config.measures import FIRST, label_of
+from zerodr.config.custom import code_of
+from zerodr.config.measures import CUSTOM, FIRST, is_custom, label_of, measure_of
 from zerodr.errors import ArtifactError, CollectionError, ProtocolError, nearest
 from zerodr.evaluation.findings import count_excluded, read_findings
 from zerodr.evaluation.judged import JudgedRun, judge
@@ -79,6 +80,9 @@ def evaluate_run(stage: Stage) -> None:
     write_per_query(stage.output("per_query"), by_query, judged, settings)
     for row in summary.itertuples():
         stage.metric(row.metric, row.value)
+    if settings.code:
+        functions = [measure_of(name).function.partition(":")[2] for name in settings.measures if is_custom(name)]
+        stage.note(custom_code="\n".join(code_of(CUSTOM, *functions)))
 
 
 def check_protocol(run: pd.DataFrame, settings: EvaluateSettings) -> None:

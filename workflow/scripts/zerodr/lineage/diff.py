@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ def diff(graph: Graph, left: str, right: str, metric: str = "ndcg_cut_10", count
     lines = [f"A  {left}  {a['digest'][:12]}", f"B  {right}  {b['digest'][:12]}", f"   {same}"]
     lines += _section("rule", _changed(_stage(a), _stage(b)), "rule and version")
     lines += _section("settings", _changed(flatten(a["spec"]["params"]), flatten(b["spec"]["params"])))
+    lines += _custom_code(a, b)
     lines += _section("inputs", _changed(_inputs(a), _inputs(b)))
     lines += _code(a["code"], b["code"])
     lines += _section("environment", _changed(flatten(a["environment"]), flatten(b["environment"])))
@@ -39,6 +41,13 @@ def diff(graph: Graph, left: str, right: str, metric: str = "ndcg_cut_10", count
     lines += _metrics(_evaluated(graph, left), _evaluated(graph, right))
     lines += render_winners(graph, left, right, metric, count)
     return "\n".join(lines)
+
+
+def _custom_code(a: Record, b: Record) -> list[str]:
+    """Show which lines of the user's own loss or measures changed."""
+    left, right = (record["notes"].get("custom_code", "").splitlines() for record in (a, b))
+    changed = list(difflib.unified_diff(left, right, *SIDES, lineterm="", n=1))
+    return ["", "code of yours:", *(f"  {line}" for line in changed)] if changed else []
 
 
 def _stage(record: Record) -> dict[str, str]:

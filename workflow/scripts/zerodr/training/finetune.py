@@ -14,7 +14,9 @@ from torch.optim import Optimizer
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import read_qrels
 from zerodr.config.base import validate
+from zerodr.config.custom import code_of
 from zerodr.config.params import FinetuneParams
+from zerodr.config.training import CUSTOM, ObjectiveSettings
 from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.encoders.network.low_rank import add_low_rank
 from zerodr.encoders.network.trainable import BiEncoder
@@ -72,6 +74,9 @@ def finetune(stage: Stage) -> None:
     for addition in task.additions:
         addition.prepare()
     run_work(stage, task.params, train)
+    objective = task.params.settings.objective
+    if isinstance(objective, ObjectiveSettings) and objective.code:
+        stage.note(custom_code="\n".join(code_of(CUSTOM, objective.name)))
     publish_steps(stage, task.params.settings.training.save_steps)
 
 
