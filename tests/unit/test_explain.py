@@ -28,7 +28,16 @@ from zerodr.artifacts.record import read_record, record_path, write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.config.load import load_bench
 from zerodr.errors import ArtifactError
-from zerodr.lineage.explain import WIDTH, differences, explain, recorded_config, remedy, shown, stale_ancestors
+from zerodr.lineage.explain import (
+    WIDTH,
+    differences,
+    explain,
+    recorded_config,
+    remedy,
+    rerun_reasons,
+    shown,
+    stale_ancestors,
+)
 from zerodr.lineage.graph import Graph
 from zerodr.plan import Plan, paths
 from zerodr.plan.rules import RULES, VERSIONS
@@ -85,6 +94,16 @@ def test_a_changed_setting_is_named_with_both_values(plan, tmp_path):
     assert "If --config words were used to build it, repeat them here" in text
 
 
+def test_a_plan_says_which_setting_makes_an_artifact_again(plan, tmp_path):
+    method = tmp_path / "config/methods/bm25-flat.yaml"
+    assert rerun_reasons([LEXICAL, TABLE, "results/absent.tsv"], plan) == []
+    method.write_text(method.read_text().replace("k1: 0.9", "k1: 1.2"))
+    new = plan_of(tmp_path)
+    assert rerun_reasons([LEXICAL, TABLE, "results/absent.tsv"], new) == [f"{LEXICAL}: setting k1: 0.9 then, 1.2 now"]
+    several = rerun_reasons([LEXICAL] * 7, new)
+    assert len(several) == 6 and several[-1] == "2 more; zerodr explain ARTIFACT says all of one"
+
+
 def test_one_and_one_point_zero_are_different_settings(plan):
     record = read_record(LEXICAL)
     spec = record["spec"] | {"params": record["spec"]["params"] | {"depth": 1000.0}}
@@ -132,7 +151,7 @@ def test_a_changed_input_that_looks_old_needs_force_without_a_record(plan):
     ]
 
 
-def test_damage_is_removed_before_it_is_made_again(plan):
+def test_damage_is_removed_before_it_is_rerun_reasons(plan):
     Path(LEXICAL).write_text("damaged")
     text = explain(Graph(), LEXICAL, plan)
     assert f"rm {LEXICAL} && \\\n  snakemake --profile config/profiles/mini {LEXICAL}" in text

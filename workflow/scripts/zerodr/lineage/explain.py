@@ -5,13 +5,14 @@ import os
 import re
 import shlex
 import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 
 from zerodr.artifacts import provenance
-from zerodr.artifacts.record import Record
+from zerodr.artifacts.record import Record, read_record
 from zerodr.errors import ZerodrError
 from zerodr.lineage.graph import Graph, brief, flatten
 from zerodr.plan import Plan
@@ -20,6 +21,7 @@ from zerodr.plan.targets import PROFILE
 
 UNKNOWN = "name"
 WIDTH = 118
+NAMED = 5  # artifacts that a plan makes again
 DIGITS, BEFORE = 12, 16  # of a digest; characters of two long values that are shown before they differ
 Command = list[str]
 
@@ -159,6 +161,23 @@ def _settings(record: Record, plan: Plan) -> list[Difference]:
         return [Difference(UNKNOWN, str(error.args[0]), "configured", "not in the configuration")]
     except ZerodrError as error:
         return [Difference(UNKNOWN, error.where, "configured", error.what)]
+
+
+def rerun_reasons(outputs: Iterable[str], plan: Plan) -> list[str]:
+    """Say which settings of finished artifacts changed: why a plan makes them again. Few are named, all are counted.
+
+    What follows from another changed artifact, and from a missing one, has no line, nor has a table or a page.
+    """
+    lines = []
+    for output in outputs:
+        record = read_record(output)
+        if record is None or record["rule"] not in RULES or facts_of(record["rule"]).kind == "report":
+            continue
+        if changes := _settings(record, plan):
+            more = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""
+            lines.append(f"{output}: {changes[0]}{more}")
+    rest = f"{len(lines) - NAMED} more; zerodr explain ARTIFACT says all of one"
+    return lines[:NAMED] + ([rest] if len(lines) > NAMED else [])
 
 
 def changed_settings(record: Record, planned: str) -> list[Difference]:

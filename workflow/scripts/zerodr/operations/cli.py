@@ -166,6 +166,7 @@ def plan(
     """List what a target still needs: jobs by rule, downloads, disk, time, GPU-hours, critical path. Runs nothing."""
     from zerodr.config.pins import LOCK, require_repositories
     from zerodr.config.words import parse_words
+    from zerodr.lineage.explain import rerun_reasons
     from zerodr.operations.estimate import costs, sizes
     from zerodr.operations.estimate.jobs import planned_jobs
     from zerodr.operations.slurm.cluster import check_planned
@@ -183,6 +184,8 @@ def plan(
         slurm = bench.bench.scale.as_published if profile is None else "slurm" in profile
         start = costs.START_S if slurm else costs.START_HERE_S
         typer.echo(costs.render(jobs, costs.costs(jobs, costs.estimates_of(bench), start), price))
+    for line in rerun_reasons((job.outputs[0] for job in jobs if job.outputs), bench):
+        typer.echo(f"again       {line}")
 
 
 @app.command(rich_help_panel="Plan and run")
