@@ -76,7 +76,12 @@ def _pace(rate: float) -> str:
 
 
 class Reached(NamedTuple):
-    """What the last progress line of a log tells: seconds left, and units with the note, `3/9 steps, loss 2`."""
+    """How far a stage is by its log.
+
+    Attributes:
+        left: seconds.
+        words: units, with the note of the line: `3/9 steps, loss 2`.
+    """
 
     left: float
     words: str

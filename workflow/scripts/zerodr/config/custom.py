@@ -138,7 +138,12 @@ class _Bare(ast.NodeTransformer):
 
 
 class Parameter(NamedTuple):
-    """A keyword argument: whether it must be given, and the numbers, flags or texts that its annotation asks for."""
+    """A keyword argument of the user's own function or class.
+
+    Attributes:
+        needed: it has no default.
+        kind: its annotation, as written; empty without one.
+    """
 
     needed: bool
     kind: str

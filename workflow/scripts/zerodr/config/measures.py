@@ -119,6 +119,11 @@ def is_custom(name: str) -> bool:
     return measure_of(name).function.startswith(f"{CUSTOM}:")
 
 
+def custom_functions(names: Iterable[str]) -> list[str]:
+    """List the functions of the user's own file that measures call."""
+    return [measure_of(name).function.partition(":")[2] for name in names if is_custom(name)]
+
+
 def label_of(name: str) -> str:
     """Return what tables call a measure; the name itself of a number that is no measure of rankings.
 

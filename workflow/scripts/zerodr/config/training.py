@@ -37,7 +37,7 @@ LOSSES = {
 
 CUSTOM = "losses.py"
 KINDS: dict[str, tuple[type, ...]] = {"float": (float, int), "int": (int,), "bool": (bool,), "str": (str,)}
-"""What a value in a recipe may be, by the annotation of an argument."""
+"""Annotation of an argument -> types that its value in a recipe may have."""
 CUSTOM_LOSS = Loss(("arguments", "code"))
 
 

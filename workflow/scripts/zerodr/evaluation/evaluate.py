@@ -14,7 +14,7 @@ from zerodr.artifacts.trec import count_cut, count_doubts, read_run
 from zerodr.collections.access import SplitSettings, corpus_size, read_qrels, split_queries
 from zerodr.config.base import validate
 from zerodr.config.custom import code_of
-from zerodr.config.measures import CUSTOM, FIRST, is_custom, label_of, measure_of
+from zerodr.config.measures import CUSTOM, FIRST, custom_functions, label_of
 from zerodr.errors import ArtifactError, CollectionError, ProtocolError, nearest
 from zerodr.evaluation.findings import count_excluded, read_findings
 from zerodr.evaluation.judged import JudgedRun, judge
@@ -81,8 +81,7 @@ def evaluate_run(stage: Stage) -> None:
     for row in summary.itertuples():
         stage.metric(row.metric, row.value)
     if settings.code:
-        functions = [measure_of(name).function.partition(":")[2] for name in settings.measures if is_custom(name)]
-        stage.note(custom_code="\n".join(code_of(CUSTOM, *functions)))
+        stage.note(custom_code="\n".join(code_of(CUSTOM, *custom_functions(settings.measures))))
 
 
 def check_protocol(run: pd.DataFrame, settings: EvaluateSettings) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from zerodr.config.counterparts import seeded
 from zerodr.config.custom import code_digest
-from zerodr.config.measures import CUSTOM, added, is_custom, measure_of
+from zerodr.config.measures import CUSTOM, added, custom_functions
 from zerodr.config.methods import RunMethod
 from zerodr.plan import paths
 from zerodr.plan.lexical import ranking
@@ -26,7 +26,7 @@ def _evaluate_params(plan: Plan, wc: Any) -> Params:
     named = {"model": wc.model, "protocol": wc.protocol, "bootstrap_samples": plan.config.bootstrap_samples}
     every = {"every_query": True} if row.ranked_split != row.evaluation_split else {}
     more: Params = {"measures": names} if (names := added(plan.config.measures)) else {}
-    if functions := [measure_of(name).function.partition(":")[2] for name in names if is_custom(name)]:
+    if functions := custom_functions(names):
         more["code"] = code_digest(CUSTOM, *functions)
     return ranking(plan, wc) | named | every | more | {"split": row.evaluation_split}
 

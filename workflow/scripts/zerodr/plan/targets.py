@@ -229,5 +229,5 @@ def command(target: str, words: Iterable[str] = ()) -> str:
     >>> command("results/beir/all.tsv", ["seed=14"])
     'snakemake --profile config/profiles/mini results/beir/all.tsv --config seed=14'
     """
-    after = ["--config", *words]
-    return shlex.join(["snakemake", "--profile", PROFILE, target, *(after if len(after) > 1 else [])])
+    given = list(words)
+    return shlex.join(["snakemake", "--profile", PROFILE, target, *(["--config", *given] if given else [])])

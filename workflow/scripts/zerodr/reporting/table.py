@@ -109,8 +109,8 @@ def gains_over_seeds(frame: pd.DataFrame, settings: TableSettings, seed: int) ->
     """
     baseline = settings.seeds.get(settings.baseline, ())
     labels, gains = {method.name: method.label for method in settings.methods}, []
-    several = [name for name, names in settings.seeds.items() if name != settings.baseline]
-    several = [name for name in several if len(settings.seeds[name]) == len(baseline)]
+    others = {name: names for name, names in settings.seeds.items() if name != settings.baseline}
+    several = [name for name, names in others.items() if len(names) == len(baseline)]
     for name in several:
         for collection, rows in frame.groupby("collection", sort=False):
             both = [settings.seeds[name], baseline]
