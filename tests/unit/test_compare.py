@@ -117,6 +117,7 @@ def test_a_gain_over_seeds_is_of_queries_averaged_over_them(tmp_path):
     gain = (means["better"] + means["better-seed14"] - means["base"] - means["base-seed14"]) / 2
     assert note.startswith(f"Better minus Base, queries averaged over 2 seeds: one {signed(gain)} [+0.0")
     assert gains_over_seeds(frame, table.model_copy(update={"baseline": ""}), 13) == []
+    assert gains_over_seeds(frame[frame["model"] != "base-seed14"], table, 13) == []
 
 
 def test_methods_come_in_the_order_of_the_table(paths):

@@ -129,7 +129,8 @@ def gains_over_seeds(frame: pd.DataFrame, settings: TableSettings, seed: int) ->
             if method == name
         ]
         about = f"{labels[name]} minus {labels[settings.baseline]}, queries averaged over {len(baseline)} seeds"
-        notes += [f"{about}: {'; '.join(cells)} (95 % interval over queries; t-test, Holm over {len(gains)})"]
+        tested = f"95 % interval over queries; t-test, Holm over {len(gains)}"
+        notes += [f"{about}: {'; '.join(cells)} ({tested})"] if cells else []
     return notes
 
 
