@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -143,3 +144,16 @@ def test_what_was_removed_after_its_use_is_no_problem(plan, monkeypatch):
     monkeypatch.setitem(RULES, rule, RULES[rule]._replace(temporary=True))
     assert Graph().current_digest(RUN) == digest and not Graph().is_damaged(RUN)
     assert list(verify(Graph(), [RUN])) == []
+
+
+def test_an_artifact_whose_job_was_stopped_is_not_one_that_nobody_made(plan, tmp_path):
+    spec = {"rule": "finetune", "inputs": {}, "outputs": {"model": "results/models/late/shared/ep0/manifest.json"}}
+    home = tmp_path / "results/.state/0123456789abcdef"
+    (home / "work").mkdir(parents=True)
+    whole = spec | {"params": {}, "seed": 13, "wildcards": {"model": "late"}}
+    (home / "spec.json").write_text(json.dumps(whole), encoding="utf-8")
+    with pytest.raises(ArtifactError, match=r"begun and is not finished \(finetune late\): it runs now, or was stopped"):
+        Graph().find("results/models/late/shared/ep0")
+    (home / "work").rmdir()
+    with pytest.raises(ArtifactError, match="was not made here"):
+        Graph().find("results/models/late/shared/ep0")

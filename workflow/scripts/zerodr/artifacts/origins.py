@@ -19,6 +19,14 @@ def begun() -> dict[str, list[tuple[str, StageSpec]]]:
     return specs
 
 
+def unfinished(path: str) -> str | None:
+    """Name the job that began to write an artifact and did not finish: it runs, or was stopped."""
+    for digest, spec in begun().get(path, []):
+        if (STATE / digest / "work").is_dir():
+            return spec.name()
+    return None
+
+
 def of_unknown_origin(artifacts: list[str]) -> list[str]:
     """List what artifacts were made from of which neither record nor settings are here."""
     seen, waiting, unknown = set[str](), list(artifacts), set[str]()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from zerodr.artifacts.manifest import MANIFEST, file_digest, is_folder_artifact
+from zerodr.artifacts.origins import unfinished
 from zerodr.artifacts.record import Record, artifact_digest, read_record
 from zerodr.config.base import canonical_json
 from zerodr.errors import ArtifactError, nearest
@@ -137,6 +138,10 @@ class Graph:
         for candidate in (path, f"{path}/{MANIFEST}", _described(path)):
             if candidate and self.record(candidate) is not None and not Path(candidate).is_dir():
                 return candidate
+        for candidate in (path, f"{path}/{MANIFEST}"):
+            if job := unfinished(candidate):
+                step = "it runs now, or was stopped: the command that began it goes on where it was"
+                raise ArtifactError(text, f"was begun and is not finished ({job})", step)
         known = self.artifacts()
         if len(text) >= 6 and set(text) <= HEX:
             matches = [artifact for artifact in known if self.require(artifact)["digest"].startswith(text)]
