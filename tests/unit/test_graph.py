@@ -150,9 +150,11 @@ def test_an_artifact_whose_job_was_stopped_is_not_one_that_nobody_made(plan, tmp
     spec = {"rule": "finetune", "inputs": {}, "outputs": {"model": "results/models/late/shared/ep0/manifest.json"}}
     home = tmp_path / "results/.state/0123456789abcdef"
     (home / "work").mkdir(parents=True)
-    whole = spec | {"params": {}, "seed": 13, "wildcards": {"model": "late"}}
+    whole = spec | {"version": 1, "params": {}, "seed": 13, "wildcards": {"model": "late"}}
     (home / "spec.json").write_text(json.dumps(whole), encoding="utf-8")
-    with pytest.raises(ArtifactError, match=r"begun and is not finished \(finetune late\): it runs now, or was stopped"):
+    with pytest.raises(
+        ArtifactError, match=r"begun and is not finished \(finetune late\): it runs now, or was stopped"
+    ):
         Graph().find("results/models/late/shared/ep0")
     (home / "work").rmdir()
     with pytest.raises(ArtifactError, match="was not made here"):
