@@ -3,7 +3,7 @@
 #
 # Both listen on 127.0.0.1 and ask for a password, which is made at the first start. Then:
 #   source results/lineage/server/credentials     # MLFLOW_TRACKING_URI, _USERNAME, _PASSWORD, for whoever publishes
-#   python -m zerodr publish
+#   zerodr publish
 # Settings: MLFLOW_SERVER_DIR, MLFLOW_SERVER_PORT, MLFLOW_SERVER_DB_PORT, MLFLOW_SERVER_HOST (another address of this
 # machine, or 0.0.0.0 for all of them, makes MLflow visible to others; PostgreSQL stays on 127.0.0.1).
 # PostgreSQL's programs are taken from PATH or from Debian's place.

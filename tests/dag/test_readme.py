@@ -36,6 +36,7 @@ FILLED = {
     "<name>": "train",
 }
 NEW = ("python", "-m", "zerodr", "new")
+ALONE = "targets|show|verify|report|publish|settings|schema|doctor"  # commands that need no argument
 STARTS = ("snakemake", "make", "python", "bash")
 BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```", re.M | re.S)
 CODE = re.compile(r"`([^`\n]+)`")
@@ -51,7 +52,7 @@ def shown(pages: list[Path]) -> list[list[str]]:
     commands = []
     for text in texts:
         text = re.sub(r"^([A-Z_]+=\S* +)+", "", text)
-        text = re.sub(r"^zerodr (?=\w+ [^-\s])", "python -m zerodr ", text)
+        text = re.sub(rf"^zerodr (?=\w+ [^-\s]|(?:{ALONE})\b)", "python -m zerodr ", text)
         if not text.startswith(tuple(f"{start} " for start in STARTS)):
             continue
         for placeholder, value in FILLED.items():

@@ -160,7 +160,7 @@ def test_every_recipe_loads_at_every_scale(path, scale):
 
 
 def test_the_schema_is_the_configurations():
-    assert (ROOT / "config/schema.json").read_text() == config_schema(), "run: python -m zerodr schema --write"
+    assert (ROOT / "config/schema.json").read_text() == config_schema(), "run: zerodr schema --write"
 
 
 def test_yaml_files_are_plain():

@@ -18,7 +18,7 @@ def page(root):
 
 def test_the_page_in_docs_is_the_generated_one(root, page):
     written = {name: (root / "docs" / name).read_text() for name in render_pages(root)}
-    assert "\n".join(written.values()) == page, "run: python -m zerodr settings --write"
+    assert "\n".join(written.values()) == page, "run: zerodr settings --write"
     assert {path.name for path in (root / "docs/settings").iterdir()} == {Path(name).name for name in written} - {INDEX}
 
 

@@ -71,7 +71,7 @@ def test_a_variant_that_a_run_makes_nothing_of_is_named_with_its_row(root):
 
 @pytest.mark.parametrize("wrong", ["", "foo", "results/beir/qqqq.zip", "a/b/c/d/e/f"])
 def test_what_is_like_nothing_points_to_the_list(plan, wrong):
-    assert nearest_target(wrong, plan) == "see: python -m zerodr targets"
+    assert nearest_target(wrong, plan) == "see: zerodr targets"
 
 
 def test_a_collection_without_judgements_has_rankings_but_no_metrics(plan):

@@ -89,4 +89,4 @@ def _inputs(graph: Graph, artifact: str, digests: dict[str, str | None]) -> Iter
         now = source["digest"] if source else digests[entry["path"]]
         if now is not None and now != entry["digest"]:
             problem = f"was built from {entry['path']} {entry['digest'][:12]}, which is {now[:12]} now"
-            yield Problem(artifact, problem, f"see: python -m zerodr explain {artifact}")
+            yield Problem(artifact, problem, f"see: zerodr explain {artifact}")

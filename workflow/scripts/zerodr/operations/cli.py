@@ -87,7 +87,7 @@ def lineage(
     typer.echo(render_tree(graph, path, down, depth))
     if damaged := [source for source in graph.ancestors(path) if graph.is_damaged(source)]:
         problem = f"{len(damaged)} of its artifacts are missing or damaged, the first is {damaged[0]}"
-        raise ArtifactError(path, problem, f"see: python -m zerodr verify {path}")
+        raise ArtifactError(path, problem, f"see: zerodr verify {path}")
 
 
 @app.command(rich_help_panel="Look at results")
@@ -114,7 +114,7 @@ def verify(
     from zerodr.lineage.verify import verify as check
 
     if bool(artifacts) == everything:
-        raise ConfigError("verify", "needs either artifacts or --all", "run: python -m zerodr verify --all")
+        raise ConfigError("verify", "needs either artifacts or --all", "run: zerodr verify --all")
     graph = Graph()
     roots = _require(graph.artifacts()) if everything else [graph.find(artifact) for artifact in artifacts or []]
     findings = list(check(graph, roots))

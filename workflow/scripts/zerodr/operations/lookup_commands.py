@@ -1,4 +1,4 @@
-"""Commands `search` and `serve` of `python -m zerodr`: answer single queries with what the bench embedded."""
+"""Commands `search` and `serve`: answer single queries with what the bench embedded."""
 
 from __future__ import annotations
 

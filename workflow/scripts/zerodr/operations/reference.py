@@ -14,7 +14,7 @@ LIMITS = {"ge": "≥ {}", "gt": "> {}", "le": "≤ {}", "lt": "< {}", "min_lengt
 WORDS = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false", "Any": "any"}
 PREAMBLE = """# Settings
 
-Generated from the typed configuration by `python -m zerodr settings --write`: do not edit by hand.
+Generated from the typed configuration by `zerodr settings --write`: do not edit by hand.
 
 * A **bold** key has no default: write it.
 * `null` is YAML for "not set". What that means is said in the last column.

@@ -213,8 +213,8 @@ def cell_facts(method: str, column: Column, sources: CellSources) -> dict[str, A
     if column.members != (column.name,):
         return _mean_facts(method, column, sources)
     summary = paths.summary(method, column.name, sources.settings.protocol.name)
-    commands = [["make it", command(summary, sources.words)], ["explain it", f"python -m zerodr explain {summary}"]]
-    commands.append(["its sources", f"python -m zerodr lineage {summary}"])
+    commands = [["make it", command(summary, sources.words)], ["explain it", f"zerodr explain {summary}"]]
+    commands.append(["its sources", f"zerodr lineage {summary}"])
     known = sources.graph.record(summary) is not None
     return {
         "facts": [

@@ -194,7 +194,7 @@ class Plan:
         """
         if not self.columns:
             reasons = [*self.bench.faults.values(), *self._unjudged()]
-            step = "add qrels/test.tsv, name other collections, or ask for single files: python -m zerodr targets"
+            step = "add qrels/test.tsv, name other collections, or ask for single files: zerodr targets"
             raise ConfigError("the table", f"has no column: {'; '.join(reasons[:3]) or 'none is available'}", step)
         name = {"summary": paths.summary, "per_query": paths.per_query}[output]
         cells = [(m, row.name) for m in ([model] if model else self.ranked) for row in self.columns]

@@ -167,7 +167,7 @@ def nearest_target(path: str, plan: Plan) -> str:
             for segment, choices in zip(segments, _choices(target, known), strict=True)
         ]
         alike |= {"/".join(words) for words in product(*close)}
-    return nearest(path, alike) if alike else "see: python -m zerodr targets"
+    return nearest(path, alike) if alike else "see: zerodr targets"
 
 
 def _unselected(path: str, plan: Plan) -> list[str]:

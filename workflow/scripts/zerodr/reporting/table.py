@@ -337,7 +337,7 @@ def _next(selection: str, words: Sequence[str]) -> str:
         "Page": shown if page else command(f"{table}.html", words),
         "Files": f"{table}{'  '.join(files)}; in {table}/: tests, published numbers, holes",
         "Logs": "results/logs/<rule>/   time and memory by job: results/benchmarks/<rule>/",
-        "Lineage": f".venv/bin/python -m zerodr lineage {table}.tsv",
+        "Lineage": f".venv/bin/zerodr lineage {table}.tsv",
         "MLflow": f"{'' if published else 'zerodr publish, then '}make mlflow            then open {_published()}",
         "Report": f"{report}            then open results/report.html" if page else "",
     }

@@ -97,8 +97,8 @@ def check_files(folder: Path, bi_encoder: bool = True) -> ModelFolder:
     if not list(folder.glob("*.safetensors")):
         if any(list(folder.glob(pattern)) for pattern in PICKLED):
             problem = "has pickled weights only (.bin), which may run code; expected safetensors"
-            raise ModelError(folder, problem, f"run: python -m zerodr convert {folder} NEW_FOLDER")
-        step = "fetch the model again; if it comes as .bin alone, download its folder and run python -m zerodr convert"
+            raise ModelError(folder, problem, f"run: zerodr convert {folder} NEW_FOLDER")
+        step = "fetch the model again; if it comes as .bin alone, download its folder and run zerodr convert"
         raise ModelError(folder, "has no weights (*.safetensors)", step)
     check_shards(folder)
     for key, usual, step in UNAPPLIED:

@@ -149,7 +149,7 @@ def load_projection(folder: Path) -> Projection:
     if not path.exists():
         step = "copy the model's folder again, subfolders included"
         if list(folder.glob("*.bin")):
-            step = "run on the model's folder: python -m zerodr convert FOLDER NEW_FOLDER"
+            step = "run on the model's folder: zerodr convert FOLDER NEW_FOLDER"
         raise ModelError(folder, f"has no {WEIGHTS}", step)
     weights = {key: value.float() for key, value in load_file(path).items()}
     module = _empty_projection(folder)

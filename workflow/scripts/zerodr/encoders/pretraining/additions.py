@@ -17,7 +17,7 @@ WEIGHTS, FACTS = "head.safetensors", "head.json"
 LAYERS, PREDICTION = "layers.", "prediction."
 NO_HEAD = {"kind": "none", "layers": 0, "skip_layer": 0}
 NO_HEAD_STEP = (
-    "name a model that was pretrained with this head (`python -m zerodr convert` takes it from Condenser's model.pt), "
+    "name a model that was pretrained with this head (`zerodr convert` takes it from Condenser's model.pt), "
     "or set objective.head: init, which trains a fresh one"
 )
 
