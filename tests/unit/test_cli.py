@@ -187,15 +187,16 @@ def test_targets_are_listed_and_checked(plan):
 
 
 def test_words_are_read_like_snakemake_does():
-    assert parse_words(["a=1", "b=[x, y]", "c=null", "d=a=b", "e="]) == {
+    assert parse_words(["a=1", "b=[x, y]", "c=null", "d=a=b"]) == {
         "a": 1,
         "b": ["x", "y"],
         "c": None,
         "d": "a=b",
-        "e": None,
     }
     with pytest.raises(ConfigError, match="no YAML"):
         parse_words(["a=[1"])
+    with pytest.raises(ConfigError, match="--config methods=: has no value: give one, leave the word out"):
+        parse_words(["methods="])  # of an unset variable: everything would run
 
 
 JOBS = """

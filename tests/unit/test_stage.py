@@ -181,6 +181,18 @@ def test_missing_input():
         run_spec(spec_of(inputs={"text": "results/in/b.txt"}), repeat)
 
 
+def test_an_input_that_was_changed_after_it_was_made_is_not_used():
+    run_spec(spec_of(), repeat)
+    later = spec_of(rule="again", inputs={"text": FILE}, outputs={"out": "results/out/later.txt"})
+    text = Path(FILE).read_text()
+    Path(FILE).write_text("?" * len(text))
+    with pytest.raises(ArtifactError, match="was changed after it was made: sha256 .* delete .* run the target again"):
+        run_spec(later, repeat)
+    assert not Path("results/out/later.txt").exists()
+    Path(FILE).write_text(text)  # as after a copy: the same bytes, another time
+    run_spec(later, repeat)
+
+
 def test_metric_names_that_mlflow_refuses():
     with pytest.raises(ValueError, match="'ndcg@10' holds '@'"):
         Stage(spec_of(), Path("state")).metric("ndcg@10", 1.0)

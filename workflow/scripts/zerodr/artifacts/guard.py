@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import IO
 
 from zerodr.artifacts.machine import MachineErrors, take_lock
-from zerodr.artifacts.record import STATE, record_path
-from zerodr.errors import ConfigError, MachineError, ZerodrError
+from zerodr.artifacts.record import STATE, read_record, record_path
+from zerodr.errors import ArtifactError, ConfigError, MachineError, ZerodrError
 from zerodr.plan.rules import facts_of
 
 _HELD: list[IO[str]] = []
@@ -59,17 +59,47 @@ def refuse_run(message: str) -> None:
         raise SystemExit(1)
 
 
-def withdraw_reports(planned: Iterable[tuple[str, Iterable[str]]]) -> None:
+Planned = Iterable[tuple[str, Iterable[str]]]
+
+
+def withdraw_reports(planned: Planned) -> None:
     """Remove the tables and figures that this run builds again, so that those of an earlier one can't pass for them.
 
     Args:
         planned: rule and outputs of each planned job.
     """
-    for rule, outputs in planned:
-        if facts_of(rule).kind == "report":
-            for path in map(Path, outputs):
-                path.unlink(missing_ok=True)
-                record_path(path).unlink(missing_ok=True)
+    for path in _reports(planned):
+        path.unlink(missing_ok=True)
+        record_path(path).unlink(missing_ok=True)
+
+
+def reports_made_anew(planned: Planned, scale: str) -> str:
+    """Say which tables and figures `withdraw_reports` will remove, and of which scale other than the run's they are.
+
+    Args:
+        planned: rule and outputs of each planned job.
+        scale: of the run.
+    """
+    gone = [path for path in _reports(planned) if path.exists()]
+    if not gone:
+        return ""
+    others = sorted({found for path in gone if (found := _scale_of(path)) not in (None, scale)})
+    more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
+    line = f"made anew, and gone until the run has ended: {gone[0]}{more}"
+    return f"{line}, of scale {' and '.join(others)}: a clone for each scale keeps both" if others else line
+
+
+def _reports(planned: Planned) -> list[Path]:
+    return [Path(path) for rule, outputs in planned if facts_of(rule).kind == "report" for path in outputs]
+
+
+def _scale_of(path: Path) -> str | None:
+    """Read the scale of a table from its record; None where that says nothing."""
+    try:
+        params = (read_record(path) or {}).get("spec", {}).get("params", {})
+    except ArtifactError:
+        return None
+    return params.get("scale") or params.get("settings", {}).get("scale")
 
 
 def plainly(text: str) -> str:

@@ -71,6 +71,19 @@ def artifact_digest(artifact: Path | str) -> str:
     return file_digest(path)
 
 
+def input_digest(artifact: Path | str) -> str:
+    """Return the SHA-256 of an artifact that a job reads.
+
+    Raises:
+        ArtifactError: it is missing, or its record holds another digest: nobody knows what it was made with.
+    """
+    digest, record = artifact_digest(artifact), read_record(artifact)
+    if record and record["digest"] != digest:
+        problem = f"was changed after it was made: sha256 {digest[:12]}, its record holds {record['digest'][:12]}"
+        raise ArtifactError(artifact, problem, f"delete {artifact} and run the target again")
+    return digest
+
+
 class BlameInputs:
     """A context that compares all bytes of the inputs after an error that their content may have caused.
 

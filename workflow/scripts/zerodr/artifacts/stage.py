@@ -21,7 +21,15 @@ from zerodr.artifacts.machine import MachineErrors, take_lock
 from zerodr.artifacts.manifest import file_digest, is_folder_artifact, move_folder, object_digest, put_back, seal_folder
 from zerodr.artifacts.processor import job_kind, recorded_kind
 from zerodr.artifacts.provenance import Warnings
-from zerodr.artifacts.record import STATE, BlameInputs, artifact_digest, read_record, record_path, write_json
+from zerodr.artifacts.record import (
+    STATE,
+    BlameInputs,
+    artifact_digest,
+    input_digest,
+    read_record,
+    record_path,
+    write_json,
+)
 from zerodr.artifacts.spent import Spent, sum_joules
 from zerodr.config.rehearsal import Rehearsal
 from zerodr.errors import ArtifactError, ZerodrError, nearest
@@ -163,7 +171,7 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
     """
     function = function or function_of(spec.rule)
     with MachineErrors(spec.name(), [str(STATE / "x"), *spec.outputs.values()]):
-        inputs = {path: artifact_digest(path) for path in spec.input_list()}
+        inputs = {path: input_digest(path) for path in spec.input_list()}
         digest = spec.digest(inputs)
         home = STATE / digest[:16]
         work = home / "work"

@@ -21,13 +21,16 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
     """Parse `["seed=3", "methods=[a,b]"]` to `{"seed": 3, "methods": ["a", "b"]}`: values as YAML, names as text.
 
     Raises:
-        ConfigError: a word without `=`, or a value that is no YAML.
+        ConfigError: a word without `=` or without a value, or a value that is no YAML.
     """
     values = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals:
             raise ConfigError(f"--config {word}", "is no KEY=VALUE", "for example: --config scale=lab")
+        if not value:
+            step = f"give one, leave the word out, or write {key}=null for the default"
+            raise ConfigError(f"--config {word}", "has no value", step)
         if "." in key:
             named = Path("config/methods", f"{key.partition('.')[0]}.yaml").is_file()
             whole = word if named else f"dpr.{word}"

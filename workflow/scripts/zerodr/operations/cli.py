@@ -164,6 +164,7 @@ def plan(
     sets: Sets = None,
 ) -> None:
     """List what a target still needs: jobs by rule, downloads, disk, time, GPU-hours, critical path. Runs nothing."""
+    from zerodr.artifacts.guard import reports_made_anew
     from zerodr.config.pins import LOCK, require_repositories
     from zerodr.config.words import parse_words
     from zerodr.lineage.explain import rerun_reasons
@@ -171,6 +172,7 @@ def plan(
     from zerodr.operations.estimate.jobs import planned_jobs
     from zerodr.operations.slurm.cluster import check_planned
     from zerodr.plan.pins import loose_models
+    from zerodr.plan.targets import idle_variants
 
     words = _words(config, sets, scale)
     bench = plan_of(words)
@@ -184,8 +186,15 @@ def plan(
         slurm = bench.bench.scale.as_published if profile is None else "slurm" in profile
         start = costs.START_S if slurm else costs.START_HERE_S
         typer.echo(costs.render(jobs, costs.costs(jobs, costs.estimates_of(bench), start), price))
-    for line in rerun_reasons((job.outputs[0] for job in jobs if job.outputs), bench):
+    outputs = [(job.rule, job.outputs) for job in jobs]
+    for line in rerun_reasons((files[0] for _, files in outputs if files), bench):
         typer.echo(f"again       {line}")
+    known = [path for _, files in outputs for path in files] + [
+        f"{path}/" for path in Path("results/evaluation").glob("*")
+    ]
+    for line in (idle_variants([target], known, bench), reports_made_anew(outputs, bench.config.scale)):
+        if line:
+            typer.echo(f"note        {line}")
 
 
 @app.command(rich_help_panel="Plan and run")

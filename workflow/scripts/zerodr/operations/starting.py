@@ -11,6 +11,7 @@ from zerodr.artifacts.guard import (
     ask_for_single_run,
     missing_gpus,
     refuse_run,
+    reports_made_anew,
     withdraw_reports,
 )
 from zerodr.artifacts.stage import forget_published
@@ -70,7 +71,10 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
         refuse_run(missing_gpus((job.rule.name, plan.machines.gpus(job.rule.name)) for job in planned))
         if plan.config.warm_start:
             fork_jobs()
-    withdraw_reports((job.rule.name, job.output) for job in planned)
+    reports = [(job.rule.name, job.output) for job in planned]
+    if gone := reports_made_anew(reports, plan.config.scale):
+        sys.stderr.write(f"{gone}\n")
+    withdraw_reports(reports)
     if screen is not None:
         here = executor == "local"
         seconds = _expected_seconds(plan, planned, START_HERE_S if here else START_S)
@@ -100,6 +104,8 @@ def foretell(workflow: Any, plan: Plan, slurm: bool) -> list[str]:
         except ZerodrError as error:
             refused.append(str(error))
     lines += _idle(workflow, plan)
+    if gone := reports_made_anew([(job.rule.name, job.output) for job in jobs], plan.config.scale):
+        lines.append(gone)
     if short := _disk_warning(plan, jobs):
         lines.append(short)
     if any(facts_of(job.rule.name).kind == "publish" for job in jobs):
