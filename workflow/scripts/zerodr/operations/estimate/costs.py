@@ -8,6 +8,7 @@ neither says anything the time is unknown, and its limit is shown.
 import json
 import math
 import os
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -130,13 +131,13 @@ class Estimates:
     def seconds(self, job: Job) -> tuple[float | None, bool]:
         """Seconds of a job, None when unknown, and whether they come from finished jobs. Light jobs take 0.
 
-        A training is estimated by its work until one of its model has finished: a step of another reads other texts.
+        A training is estimated by its work until one of its recipe has finished: a step of another reads other texts.
         """
         if job.facts.light:
             return 0.0, True
         units, model = units_of(job, self.plan) * self._length(job), job.wildcards.get("model", "")
         past = [done for done in self.past.get(job.rule, []) if units <= SIMILAR * done.units or not done.units]
-        alike = not job.facts.trains or any(done.model == model for done in past)
+        alike = not job.facts.trains or any(recipe_of(done.model) == recipe_of(model) for done in past)
         if past and alike:
             return (estimate(past, model, units) or 0.0) / _devices(job, self.plan), True
         if (rehearsed := self.rehearsed_seconds(job)) is not None:
@@ -287,17 +288,27 @@ def _same_device(record: Record, plan: Plan) -> bool:
     return str(record["notes"].get("device", "cpu")).startswith("cuda") == (plan.machines.gpus(rule) > 0)
 
 
+def recipe_of(model: str) -> str:
+    """Return the recipe of a model's name, without variants, seed and stage.
+
+    >>> recipe_of("modir-dpr-seed14+single@modir1"), recipe_of("modir-dpr")
+    ('modir-dpr', 'modir-dpr')
+    """
+    return re.split(r"-seed\d+|[+@]", model, maxsplit=1)[0]
+
+
 def estimate(past: list[Past], model: str, units: float) -> float | None:
     """Estimate the seconds of a job from the most similar finished one; None without any.
 
-    The same model comes first, then the nearest size. A larger job counts in proportion to its size; a smaller one
-    counts as much, since much of a small job's time does not depend on its size.
+    The same model comes first, then one of the same recipe, then the nearest size. A larger job counts in proportion
+    to its size; a smaller one counts as much, since much of a small job's time does not depend on its size.
     """
     if not past:
         return None
 
-    def unlike(other: Past) -> tuple[bool, float]:
-        return other.model != model, abs(math.log(max(units, 1e-9)) - math.log(max(other.units, 1e-9)))
+    def unlike(other: Past) -> tuple[bool, bool, float]:
+        strange = recipe_of(other.model) != recipe_of(model)
+        return other.model != model, strange, abs(math.log(max(units, 1e-9)) - math.log(max(other.units, 1e-9)))
 
     like = min(past, key=unlike)
     return like.seconds * max(1.0, units / like.units if like.units else 1.0)
