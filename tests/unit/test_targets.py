@@ -42,6 +42,10 @@ def test_a_table_of_some_columns_has_another_name(root):
     assert nearest_target("results/beir/al.tsv", plan).startswith("did you mean")
     other = nearest_target("results/beir/scifact+nfcorpus.tsv", plan)
     assert other == "these collections are not chosen: add --config collections=scifact,nfcorpus"
+    other = nearest_target("results/beir/nfcorpus.tsv", plan)
+    assert other == "these collections are not chosen: add --config collections=nfcorpus"
+    named = "a table is named by its columns, here results/beir/scifact.tsv; methods= chooses its rows"
+    assert nearest_target("results/beir/mytable.tsv", plan) == named
 
 
 def test_a_table_is_found_under_its_columns_in_any_order_and_under_all_of_them(root):

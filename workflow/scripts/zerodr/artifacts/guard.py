@@ -85,7 +85,7 @@ def reports_made_anew(planned: Planned, scale: str) -> str:
         return ""
     others = sorted({found for path in gone if (found := _scale_of(path)) not in (None, scale)})
     more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
-    line = f"made anew, and gone until the run has ended: {gone[0]}{more}"
+    line = f"made anew, and gone until the run has ended: {gone[-1]}{more}"
     return f"{line}, of scale {' and '.join(others)}: a clone for each scale keeps both" if others else line
 
 
@@ -99,7 +99,8 @@ def _scale_of(path: Path) -> str | None:
         params = (read_record(path) or {}).get("spec", {}).get("params", {})
     except ArtifactError:
         return None
-    return params.get("scale") or params.get("settings", {}).get("scale")
+    groups = (params, params.get("table") or {}, params.get("settings") or {})
+    return next((group["scale"] for group in groups if "scale" in group), None)
 
 
 def plainly(text: str) -> str:

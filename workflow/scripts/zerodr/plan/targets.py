@@ -167,7 +167,11 @@ def nearest_target(path: str, plan: Plan) -> str:
             for segment, choices in zip(segments, _choices(target, known), strict=True)
         ]
         alike |= {"/".join(words) for words in product(*close)}
-    return nearest(path, alike) if alike else "see: zerodr targets"
+    step = nearest(path, alike) if alike else "see: zerodr targets"
+    table = Path(paths.beir(f"{plan.selection}.tsv"))
+    if (Path(path).parent, Path(path).suffix) == (table.parent, ".tsv") and f"{table.parent}/" not in step:
+        return f"a table is named by its columns, here {table}; methods= chooses its rows"
+    return step
 
 
 def _unselected(path: str, plan: Plan) -> list[str]:
@@ -175,7 +179,7 @@ def _unselected(path: str, plan: Plan) -> list[str]:
     for target in TARGETS:
         start, selection, end = target.path.partition("{selection}")
         named = path.removeprefix(start).removesuffix(end).split("+")
-        known = len(named) > 1 and {*named} <= plan.bench.collections.keys()
+        known = {*named} <= plan.bench.collections.keys()
         if selection and known and path == f"{start}{'+'.join(named)}{end}":
             return named
     return []
