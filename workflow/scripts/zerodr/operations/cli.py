@@ -171,6 +171,7 @@ def plan(
     from zerodr.operations.estimate import costs, sizes
     from zerodr.operations.estimate.jobs import planned_jobs
     from zerodr.operations.slurm.cluster import check_planned
+    from zerodr.operations.trust import changed_artifacts
     from zerodr.plan.pins import loose_models
     from zerodr.plan.targets import idle_variants
 
@@ -192,7 +193,8 @@ def plan(
     known = [path for _, files in outputs for path in files] + [
         f"{path}/" for path in Path("results/evaluation").glob("*")
     ]
-    for line in (idle_variants([target], known, bench), reports_made_anew(outputs, bench.config.scale)):
+    remade = reports_made_anew(outputs, bench.config.scale)
+    for line in (idle_variants([target], known, bench), changed_artifacts(), remade):
         if line:
             typer.echo(f"note        {line}")
 

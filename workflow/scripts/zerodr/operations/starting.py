@@ -26,6 +26,7 @@ from zerodr.operations.revisions import lock_models
 from zerodr.operations.screen import Screen
 from zerodr.operations.slurm.cluster import ceilings, check_planned, request_of, require_slurm, submitting
 from zerodr.operations.slurm.submission import refusal, start_again, wait_for_jobs
+from zerodr.operations.trust import changed_artifacts
 from zerodr.operations.warm import fork_jobs
 from zerodr.plan import Plan
 from zerodr.plan.pins import loose_models, planned_writers
@@ -54,6 +55,7 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
         sys.stderr.write(f"{asked} is written as {path}\n")
     sys.stderr.write("".join(f"{line}\n" for line in _idle(workflow, plan)))
     forget_published()
+    refuse_run(changed_artifacts())
     planned = list(workflow.dag.needrun_jobs())
     if any(facts_of(job.rule.name).kind == "publish" for job in planned):
         refuse_run(_store_problem())
@@ -96,7 +98,7 @@ def _expected_seconds(plan: Plan, planned: list[Any], start: float) -> list[floa
 def foretell(workflow: Any, plan: Plan, slurm: bool) -> list[str]:
     """List what a run with this command line would be refused for, or does first; nothing is submitted or asked."""
     jobs = list(workflow.dag.needrun_jobs(exclude_finished=False))  # a dry run finishes all
-    lines, refused = list[str](), list[str]()
+    lines, refused = list[str](), [changed_artifacts()]
     if models := loose_models(plan, _models_of(jobs)):
         try:
             require_repositories(models)

@@ -23,6 +23,7 @@ from zerodr.config.base import canonical_json
 from zerodr.errors import ArtifactError
 
 Reader = Callable[[str], Record | None]
+CHANGED = set[str]()  # artifacts whose bytes are not those of their record, of all that Snakemake compared
 READ_BYTES = 1 << 26  # larger foreign files are read again only where they changed after their use
 
 
@@ -60,6 +61,8 @@ def trust_records() -> None:
         if record := _of_this_file(str(self)):
             return f"sha256:{record['digest']}"
         computed = await checksum(self, *args, **kwargs)
+        if (record := _read(str(self))) and computed not in (None, f"sha256:{record['digest']}"):
+            CHANGED.add(str(self))
         _give_time_back(str(self), computed)
         return computed
 
@@ -75,6 +78,13 @@ def trust_records() -> None:
     for where, name, new, old in replacements:
         new.__wrapped__ = old
         setattr(where, name, new)
+
+
+def changed_artifacts() -> str:
+    """Say which artifacts hold other bytes than their records: a job that reads them is refused. Empty without any."""
+    if not CHANGED:
+        return ""
+    return f"changed after they were made: {', '.join(sorted(CHANGED))}: delete them, and they are made again"
 
 
 def _as_begun(written: list[tuple[str, StageSpec]], records: Reader) -> Any:
