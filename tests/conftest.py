@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,14 @@ def _graphs(tmp_path_factory: pytest.TempPathFactory) -> None:
 def _read_once() -> None:
     """Texts and shipped recipes are read once, not for each bench that a test loads."""
     read_once()
+
+
+@pytest.fixture(autouse=True)
+def _unchanged() -> Iterator[None]:
+    """What Snakemake compared in one test is nothing that another knows of."""
+    yield
+    if trust := sys.modules.get("zerodr.operations.trust"):
+        trust.CHANGED.clear()
 
 
 def pytest_collection_finish() -> None:
