@@ -195,7 +195,7 @@ def compare(frame: pd.DataFrame, published: pd.DataFrame, settings: TableSetting
     both = ours.assign(method=ours["model"].str.lower()).merge(published, on=["method", "collection", "metric"])
     both = both[both["metric"].map(cutoff) <= settings.protocol.depth]
     both = both.assign(method=both["model"], protocol=settings.protocol.name)
-    both["difference"] = (both["ours"] - both["reference"]).round(6)
+    both["difference"] = both["ours"] - both["reference"]
     both["verdict"] = [verdict(d, t) for d, t in zip(both["difference"], both["tolerance"], strict=True)]
     return both[COLUMNS].reset_index(drop=True)
 
