@@ -172,4 +172,12 @@ def test_a_number_rounds_alike_in_the_table_the_section_and_the_file(tmp_path, f
 def test_nothing_to_compare_is_told(tmp_path, frame):
     table = compare(frame, reference(tmp_path).iloc[:0], settings_of())
     assert list(table.columns) == COLUMNS and table.empty
-    assert "No published number" in published_section(table, settings_of())[0]
+    assert published_section(table, settings_of()) == [
+        "No published number of these methods and collections is known.\n"
+    ]
+
+
+def test_numbers_of_other_measures_alone_are_named(tmp_path, frame):
+    table = compare(frame, reference(tmp_path), settings_of())
+    (text,) = published_section(table, settings_of(metric="ndcg_cut_15"))
+    assert "is known for nDCG@15; those of nDCG@10 are in published.tsv." in text

@@ -18,7 +18,7 @@ from zerodr.pages.costs import Cost, cost_of, jobs_above
 from zerodr.plan import paths
 from zerodr.plan.targets import command
 from zerodr.reporting.grid import Column, Grid, TableMethod, TableSettings, fill, further, read_summaries
-from zerodr.reporting.published import without_empty
+from zerodr.reporting.published import nothing_published, without_empty
 from zerodr.reporting.render import BETTER, WORSE, method_remarks, significance_marks
 
 Files = Mapping[str, list[Path]]
@@ -115,6 +115,7 @@ def leaderboard(files: Files, settings: LeaderboardSettings, graph: Graph, folde
         "further": {label_of(name): other for name, other in further(frame, table).items()},
         "tests": tests.to_dict("records"),
         "published": published[published["metric"] == table.metric].to_dict("records"),
+        "nothing_published": nothing_published(published, table.metric),
         "labels": {method.name: method.label for method in table.methods},
         "better": BETTER,
         "worse": WORSE,
