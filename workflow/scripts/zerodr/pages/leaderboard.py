@@ -182,7 +182,7 @@ def _cost_facts(method: TableMethod, cost: Cost) -> dict[str, Any]:
     energy = "not measured" if cost.joules is None else f"{cost.joules / 3600:.1f} Wh"
     facts += [["GPU-hours", f"{cost.gpu_hours:.2f}"], ["energy", energy]]
     if cost.steps:
-        facts.append(["training", f"{cost.steps:,} steps with {cost.texts:,} texts in their batches"])
+        facts.append(["training", f"{cost.steps:,} steps with {cost.examples:,} examples in their batches"])
     return {"title": f"{method.label}: wall time by stage", "facts": facts}
 
 
