@@ -233,6 +233,8 @@ def test_an_item_writes_both_next_to_each_other(tmp_path):
 def test_the_files_say_what_verdicts_mean():
     found = compare_cells(cell("ColBERT", "a", "0.5"), OURS, settings(), "standard", "A paper")
     assert "# no method here, 1 value: the value is shown alone" in cells_tsv(found)
+    drifted = compare_cells(cell("BM25", "a", "0.1"), OURS, settings(), "standard", "A paper")
+    assert "# DRIFT, 1 value: beyond 4 times the tolerance" in cells_tsv(drifted)
 
 
 def test_items_have_their_own_collections_and_protocol_at_paper_alone(root, plan):

@@ -96,7 +96,7 @@ def test_cost_adds_jobs_and_their_training():
     cost = Cost()
     cost.add(record)
     cost.add(record | {"rule": "merge_run", "energy_joules": 7.0, "spec": {"params": {}}})
-    assert (cost.seconds, cost.gpu_hours, cost.joules, cost.steps, cost.texts) == (120.0, 1.0, 7.0, 20, 640)
+    assert (cost.seconds, cost.gpu_hours, cost.joules, cost.steps, cost.examples) == (120.0, 1.0, 7.0, 20, 640)
     assert cost.rules == {"finetune": 60.0, "merge_run": 60.0}
     assert budget(record) == (20, 640)
 

@@ -12,6 +12,7 @@ from test_table import VALUES, collection, settings_of, write_summary
 
 from zerodr.config.settings import Config, Reference
 from zerodr.errors import ArtifactError
+from zerodr.evaluation.numbers import fixed
 from zerodr.reporting.cells import OKISH, verdict
 from zerodr.reporting.grid import read_summaries
 from zerodr.reporting.published import (
@@ -156,7 +157,27 @@ def test_the_table_lists_what_drifted(tmp_path, frame):
     assert "| BM25" in section and "OKish" in section
 
 
+def test_a_number_rounds_alike_in_the_table_the_section_and_the_file(tmp_path, frame):
+    frame.loc[frame["model"] == "bm25", "value"] = 0.3254498644
+    settings = settings_of()
+    text = reference(tmp_path, "method\tcollection\tndcg_at_10\nbm25\talpha\t0.32545\n")
+    table = compare(frame, text, settings)
+    (section,) = published_section(table, settings)
+    assert "| 0.3254 |" in section and "+0.0000" in section and "-0.0000" not in section
+    (tmp_path / "published.tsv").write_text(published_tsv(table, settings))
+    read = pd.read_csv(tmp_path / "published.tsv", sep="\t", comment="#")
+    assert fixed(read["ours"].iloc[0]) == "0.3254"
+
+
 def test_nothing_to_compare_is_told(tmp_path, frame):
     table = compare(frame, reference(tmp_path).iloc[:0], settings_of())
     assert list(table.columns) == COLUMNS and table.empty
-    assert "No published number" in published_section(table, settings_of())[0]
+    assert published_section(table, settings_of()) == [
+        "No published number of these methods and collections is known.\n"
+    ]
+
+
+def test_numbers_of_other_measures_alone_are_named(tmp_path, frame):
+    table = compare(frame, reference(tmp_path), settings_of())
+    (text,) = published_section(table, settings_of(metric="ndcg_cut_15"))
+    assert "is known for nDCG@15; those of nDCG@10 are in published.tsv." in text

@@ -59,17 +59,18 @@ def test_a_finished_job_is_a_line_with_progress_time_left_and_its_own_time(clock
     assert len(lines) == 2
 
 
-def test_an_evaluation_shows_its_result(clock, tmp_path):
+@pytest.mark.parametrize("chosen, shown", [({}, "nDCG@10 0.3218"), ({"metric": "ndcg_cut_15"}, "nDCG@15 0.3100")])
+def test_an_evaluation_shows_the_measure_of_the_table(clock, tmp_path, chosen, shown):
     summary = tmp_path / "standard.summary.tsv"
-    summary.write_text("metric\tvalue\nmap\t0.1\nndcg_cut_10\t0.32178\n")
+    summary.write_text("metric\tvalue\nmap\t0.1\nndcg_cut_10\t0.32178\nndcg_cut_15\t0.31\n")
     stream = io.StringIO()
     handler = screen.Screen(stream, terminal=False)
-    handler.expect({1: 10.0})
+    handler.expect({1: 10.0}, **chosen)
     begun = started(1, "evaluate_run", model="bm25-flat")
     begun.__dict__["output"] = [str(summary)]
     handler.emit(begun)
     handler.emit(record("Finished jobid: 1", event="job_finished", job_id=1))
-    assert stream.getvalue().endswith("evaluate_run bm25-flat: 0 s, nDCG@10 0.3218\n")
+    assert stream.getvalue().endswith(f"evaluate_run bm25-flat: 0 s, {shown}\n")
 
 
 def test_running_jobs_count_up_to_their_estimate(clock):

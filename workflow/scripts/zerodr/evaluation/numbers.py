@@ -1,7 +1,11 @@
 """Write numbers as text, here and nowhere else: measures, differences, intervals, p values, counts, tables of numbers.
 
+No number is shown as a negative zero. Files have the digits of a summary, so that a page that reads one rounds once.
+
 >>> fixed(0.65432), signed(0.01), interval(-0.002, 0.03), plural(1, "test"), plural(3, "test"), compact(12_800)
 ('0.6543', '+0.0100', '[-0.0020, +0.0300]', '1 test', '3 tests', '12.8 k')
+>>> fixed(-0.00001), signed(-0.00001)
+('0.0000', '+0.0000')
 """
 
 from collections.abc import Iterable
@@ -9,21 +13,22 @@ from collections.abc import Iterable
 import pandas as pd
 
 SMALLEST_P = 1e-99
+DIGITS = "%.10g"
 
 
 def fixed(value: float) -> str:
     """Write a measure with four decimals; empty where there is none."""
-    return "" if value != value else f"{value:.4f}"
+    return "" if value != value else f"{value:z.4f}"
 
 
 def signed(value: float) -> str:
     """Write a difference with its sign."""
-    return f"{value:+.4f}"
+    return f"{value:+z.4f}"
 
 
 def interval(low: float, high: float) -> str:
     """Write the interval of a difference."""
-    return f"[{low:+.4f}, {high:+.4f}]"
+    return f"[{signed(low)}, {signed(high)}]"
 
 
 def p_value(value: float) -> str:
@@ -57,6 +62,6 @@ def commented(notes: Iterable[str]) -> str:
     return "".join(f"# {note}\n" for note in notes)
 
 
-def tsv(frame: pd.DataFrame, notes: Iterable[str] = (), digits: str = "%.6g") -> str:
+def tsv(frame: pd.DataFrame, notes: Iterable[str] = (), digits: str = DIGITS) -> str:
     """Write a frame as tab-separated text, then notes about it."""
     return frame.to_csv(sep="\t", index=False, float_format=digits, lineterminator="\n") + commented(notes)

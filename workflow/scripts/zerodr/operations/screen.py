@@ -41,7 +41,7 @@ FAILED_RUN = re.compile(rf"^Complete log|{re.escape(FAILED)}")
 BEAT_S, STATUS_S = 60.0, 1.0  # between lines without a terminal; between changes of a terminal's last line
 LATE = 1.25  # a job past its estimate is expected to take this many times what it took already
 TRUST_S = 60.0  # on this machine, estimates count as much as so many seconds of seen work
-METRIC = "ndcg_cut_10"  # of an evaluation, shown with its line
+METRIC = "ndcg_cut_10"  # of an evaluation, shown with its line where the configuration names no measure
 CLEAR = "\r\x1b[2K"
 
 
@@ -78,14 +78,14 @@ class Running:
         return f"{self.name} ({duration(now - self.since)}{f', {at.words}' if at else ''})"
 
 
-def result_of(outputs: tuple[str, ...]) -> str:
-    """Read the main measure from the summary of an evaluation; empty where a job wrote none."""
+def result_of(outputs: tuple[str, ...], metric: str = METRIC) -> str:
+    """Read a measure from the summary of an evaluation; empty where a job wrote none."""
     for path in outputs:
         if path.endswith(".summary.tsv"):
             with open(path, encoding="utf-8") as stream:
                 for row in csv.DictReader(stream, delimiter="\t"):
-                    if row["metric"] == METRIC:
-                        return f"{label_of(METRIC)} {float(row['value']):.4f}"
+                    if row["metric"] == metric:
+                        return f"{label_of(metric)} {float(row['value']):.4f}"
     return ""
 
 
@@ -142,13 +142,20 @@ class Screen(logging.Handler):
         self.stream, self.terminal = stream, terminal
         self.running: dict[int, Running] = {}
         self.progress: RunProgress | None = None
+        self.metric = METRIC
         self.spoken: set[str] = set()
         self.failed = self.stopped = False
         self.written = time.monotonic()
 
-    def expect(self, expected: Mapping[int, float], here: bool = False) -> None:
-        """Start to show progress, with the estimated seconds by job; `here`: jobs run on this machine."""
-        self.progress = RunProgress(expected, here)
+    def expect(self, expected: Mapping[int, float], here: bool = False, metric: str = METRIC) -> None:
+        """Start to show progress.
+
+        Args:
+            expected: estimated seconds by job.
+            here: jobs run on this machine.
+            metric: measure of the table, shown with a finished evaluation.
+        """
+        self.progress, self.metric = RunProgress(expected, here), metric
         threading.Thread(target=self._beat, daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -186,7 +193,7 @@ class Screen(logging.Handler):
             return ""
         self.progress.finish(record.job_id)
         shown = self.progress.shown(list(self.running.values()), now)
-        value = result_of(job.outputs)
+        value = result_of(job.outputs, self.metric)
         return f"{time.strftime('%H:%M:%S')} {shown} {job.name}: {duration(now - job.since)}{value and f', {value}'}"
 
     def _on_job_error(self, record: Any) -> str:

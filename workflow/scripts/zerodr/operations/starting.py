@@ -23,7 +23,7 @@ from zerodr.operations.estimate.jobs import jobs_of
 from zerodr.operations.estimate.sizes import disk_warning
 from zerodr.operations.folders import notices
 from zerodr.operations.revisions import lock_models
-from zerodr.operations.screen import Screen
+from zerodr.operations.screen import METRIC, Screen
 from zerodr.operations.slurm.cluster import ceilings, check_planned, request_of, require_slurm, submitting
 from zerodr.operations.slurm.submission import refusal, start_again, wait_for_jobs
 from zerodr.operations.trust import changed_artifacts
@@ -80,7 +80,8 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
     if screen is not None:
         here = executor == "local"
         seconds = _expected_seconds(plan, planned, START_HERE_S if here else START_S)
-        screen.expect(dict(zip(map(workflow.dag.jobid, planned), seconds, strict=True)), here)
+        expected = dict(zip(map(workflow.dag.jobid, planned), seconds, strict=True))
+        screen.expect(expected, here, next(iter(plan.config.measures), METRIC))
 
 
 def _expected_seconds(plan: Plan, planned: list[Any], start: float) -> list[float]:

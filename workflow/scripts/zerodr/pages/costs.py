@@ -51,7 +51,7 @@ class Cost:
         unmeasured: jobs that did not measure energy.
         memory: largest memory of a job in MiB.
         steps: optimisation steps.
-        texts: queries or documents in the batches of these steps.
+        examples: queries, or documents in pretraining, in the batches of these steps.
         rules: wall time in seconds by rule.
     """
 
@@ -62,18 +62,18 @@ class Cost:
     unmeasured: int = 0
     memory: float = 0.0
     steps: int = 0
-    texts: int = 0
+    examples: int = 0
     rules: dict[str, float] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
         """Add the job that a record describes."""
-        joules, (steps, texts) = record["energy_joules"], budget(record)
+        joules, (steps, examples) = record["energy_joules"], budget(record)
         self.jobs, self.unmeasured = self.jobs + 1, self.unmeasured + (joules is None)
         self.seconds += record["seconds"]
         self.gpu_hours += record["gpu_hours"]
         self.joules = self.joules if joules is None else (self.joules or 0.0) + joules
         self.memory = max(self.memory, record["peak_memory_mib"] or 0.0)
-        self.steps, self.texts = self.steps + steps, self.texts + texts
+        self.steps, self.examples = self.steps + steps, self.examples + examples
         self.rules[record["rule"]] = self.rules.get(record["rule"], 0.0) + record["seconds"]
 
 
@@ -97,7 +97,7 @@ def cost_of(jobs: Iterable[Record]) -> Cost:
 
 
 def budget(record: Record) -> tuple[int, int]:
-    """Return steps and texts of a training job; zeros for other jobs."""
+    """Return steps and examples of a training job; zeros for other jobs."""
     settings = record["spec"]["params"].get("settings")
     training = settings.get("training") if isinstance(settings, dict) else None
     if not isinstance(training, dict) or "steps" not in training:

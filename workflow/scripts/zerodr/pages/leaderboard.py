@@ -18,7 +18,7 @@ from zerodr.pages.costs import Cost, cost_of, jobs_above
 from zerodr.plan import paths
 from zerodr.plan.targets import command
 from zerodr.reporting.grid import Column, Grid, TableMethod, TableSettings, fill, further, read_summaries
-from zerodr.reporting.published import without_empty
+from zerodr.reporting.published import nothing_published, without_empty
 from zerodr.reporting.render import BETTER, WORSE, method_remarks, significance_marks
 
 Files = Mapping[str, list[Path]]
@@ -115,6 +115,7 @@ def leaderboard(files: Files, settings: LeaderboardSettings, graph: Graph, folde
         "further": {label_of(name): other for name, other in further(frame, table).items()},
         "tests": tests.to_dict("records"),
         "published": published[published["metric"] == table.metric].to_dict("records"),
+        "nothing_published": nothing_published(published, table.metric),
         "labels": {method.name: method.label for method in table.methods},
         "better": BETTER,
         "worse": WORSE,
@@ -181,7 +182,7 @@ def _cost_facts(method: TableMethod, cost: Cost) -> dict[str, Any]:
     energy = "not measured" if cost.joules is None else f"{cost.joules / 3600:.1f} Wh"
     facts += [["GPU-hours", f"{cost.gpu_hours:.2f}"], ["energy", energy]]
     if cost.steps:
-        facts.append(["training", f"{cost.steps:,} steps with {cost.texts:,} texts in their batches"])
+        facts.append(["training", f"{cost.steps:,} steps with {cost.examples:,} examples in their batches"])
     return {"title": f"{method.label}: wall time by stage", "facts": facts}
 
 

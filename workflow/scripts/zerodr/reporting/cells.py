@@ -47,7 +47,7 @@ TIMES = ("milliseconds", "seconds", "hours")
 LEGEND = {
     OK: "within the tolerance",
     OKISH_WORD: f"within {OKISH} times the tolerance",
-    DRIFT: "beyond that",
+    DRIFT: f"beyond {OKISH} times the tolerance",
     BUDGET: "ours was trained with less than the paper",
     SOURCE: "ours is the likeness to another source",
     MACHINE: "ours was timed on another machine",

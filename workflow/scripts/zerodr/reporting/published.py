@@ -195,7 +195,7 @@ def compare(frame: pd.DataFrame, published: pd.DataFrame, settings: TableSetting
     both = ours.assign(method=ours["model"].str.lower()).merge(published, on=["method", "collection", "metric"])
     both = both[both["metric"].map(cutoff) <= settings.protocol.depth]
     both = both.assign(method=both["model"], protocol=settings.protocol.name)
-    both["difference"] = (both["ours"] - both["reference"]).round(6)
+    both["difference"] = both["ours"] - both["reference"]
     both["verdict"] = [verdict(d, t) for d, t in zip(both["difference"], both["tolerance"], strict=True)]
     return both[COLUMNS].reset_index(drop=True)
 
@@ -232,11 +232,20 @@ def published_tsv(table: pd.DataFrame, settings: TableSettings) -> str:
     return tsv(table, notes)
 
 
+def nothing_published(table: pd.DataFrame, metric: str) -> str:
+    """Say that a comparison has no number of a measure, and which measures it has."""
+    sentence = "No published number of these methods and collections is known"
+    if table.empty:
+        return f"{sentence}."
+    others = ", ".join(label_of(name) for name in dict.fromkeys(table["metric"]))
+    return f"{sentence} for {label_of(metric)}; those of {others} are in published.tsv."
+
+
 def published_section(table: pd.DataFrame, settings: TableSettings) -> list[str]:
     """Write a Markdown section for each kind of reference, with the comparison of the table's measure."""
     shown = table[table["metric"] == settings.metric]
     if shown.empty:
-        return ["No published number of these methods and collections is known.\n"]
+        return [f"{nothing_published(table, settings.metric)}\n"]
     labels, sections = {method.name: method.label for method in settings.methods}, []
     header = ["method", "collection", "ours", "reference", "difference", "verdict", "tolerance", "source"]
     for kind, meaning in KINDS.items():

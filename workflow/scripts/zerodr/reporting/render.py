@@ -16,6 +16,7 @@ from zerodr.reporting.grid import Grid, TableSettings
 BETTER, WORSE, LEVEL = "▲", "▼", 0.05
 SPECIAL = {character: f"\\{character}" for character in "&%_#${}"}
 SPECIAL |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+SPECIAL |= {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", BETTER: "$^{+}$", WORSE: "$^{-}$"}
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -198,9 +199,9 @@ def page(markdown_text: str, title: str) -> str:
 
 
 def tex(grid: Grid, notes: list[str], settings: TableSettings, marks: Marks) -> str:
-    """Write a `booktabs` tabular, with the notes as comments below it."""
+    """Write a `booktabs` tabular and a small paragraph for each note, to be put into a table environment."""
     labels = printed_methods(settings)
-    signs = {key: "$^{+}$" if mark == BETTER else "$^{-}$" for key, mark in marks.items()}
+    signs = {key: escape(mark) for key, mark in marks.items()}
     header = " & ".join(["", *(escape(column.printed) for column in grid.columns)])
     numbers = zip(
         map(str, grid.values.index),
@@ -213,10 +214,12 @@ def tex(grid: Grid, notes: list[str], settings: TableSettings, marks: Marks) -> 
         rows, settings, lambda family: rf"\multicolumn{{{width}}}{{l}}{{\emph{{{escape(family)}}}}} \\"
     )
     lines = [r"\begin{tabular}{l" + "r" * len(grid.columns) + "}", r"\toprule", header + r" \\", r"\midrule"]
-    lines += [*body, r"\bottomrule", r"\end{tabular}", *(f"% {note}" for note in notes)]
-    return "\n".join(lines) + "\n"
+    lines += [*body, r"\bottomrule", r"\end{tabular}"]
+    if notes:
+        lines += [r"\par\smallskip", r"{\footnotesize\raggedright", *(rf"{escape(note)}\par" for note in notes), "}"]
+    return "\n".join(["% needs \\usepackage{booktabs}", *lines]) + "\n"
 
 
 def escape(text: str) -> str:
-    """Escape LaTeX's special characters."""
+    """Escape LaTeX's special characters, and write marks of significance as superscripts."""
     return "".join(SPECIAL.get(character, character) for character in text)

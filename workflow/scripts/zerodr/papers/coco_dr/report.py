@@ -84,7 +84,7 @@ def nearest_clusters(stage: Stage, settings: item_inputs.ItemParams, item: Item)
     ]
     columns = {"": "{collection}", "cluster": "{cluster}", "its source queries": "{source_queries}"}
     columns |= {"gain there": "{source_gain_interval}", "training queries": "{training_queries}"}
-    columns |= {"fall of their loss": "{loss_fall:+.4f}", "gain on the collection": "{gain_interval}"}
+    columns |= {"fall of their loss": "{loss_fall:+z.4f}", "gain on the collection": "{gain_interval}"}
     if len(by_column) == COLLECTIONS:
         measured[item.method, settings.source, "clusters_with_lower_loss"] = float(lower)
     return item_inputs.ItemTable(frame, notes, item_inputs.printed(rows, settings, columns), measured)
@@ -137,8 +137,8 @@ def neighbours(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> it
         "method's own vectors: chosen examples, no evidence"
     ]
     short = ({**row, **{key: shorten(row[key], SHOWN, placeholder=" ...") for key in TEXTS}} for row in rows)
-    columns = {"": "{collection}", "query": "{query}", "gain": "{gain:+.4f}"}
-    columns |= {"source query": "{source_query}", "gain there": "{source_gain:+.4f}"}
+    columns = {"": "{collection}", "query": "{query}", "gain": "{gain:+z.4f}"}
+    columns |= {"source query": "{source_query}", "gain there": "{source_gain:+z.4f}"}
     return item_inputs.ItemTable(pd.DataFrame(rows), notes, item_inputs.printed(short, settings, columns), measured)
 
 

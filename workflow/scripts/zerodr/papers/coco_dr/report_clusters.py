@@ -159,14 +159,14 @@ def _shown(
     header, rows = ["", *MEASURES.values()], []
     for number, method in enumerate(named):
         of_method = frame[frame["method"] == method]
-        rows.append([settings.methods[method], *(f"{value:.4f}" for value in of_method["loss"])])
+        rows.append([settings.methods[method], *map(fixed, of_method["loss"])])
         if number == 0:
             continue
-        rows.append(["difference", *(f"{value:+.4f}" for value in of_method["difference"])])
+        rows.append(["difference", *map(signed, of_method["difference"])])
         spans = zip(of_method["difference_low"], of_method["difference_high"], strict=True)
-        rows.append(["95 %", *(f"[{low:+.4f}, {high:+.4f}]" for low, high in spans)])
+        rows.append(["95 %", *(interval(low, high) for low, high in spans)])
         for seed in seeds if len(seeds) > 1 else ():
-            rows.append([f"seed {seed}", *(f"{value:+.4f}" for value in of_method[f"difference_seed{seed}"])])
+            rows.append([f"seed {seed}", *map(signed, of_method[f"difference_seed{seed}"])])
     return header, rows
 
 

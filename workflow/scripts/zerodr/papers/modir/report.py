@@ -224,7 +224,7 @@ def nearest_queries(stage: Stage, settings: item_inputs.ItemParams, item: Item) 
         f"{settings.methods[before]} in nDCG@10, and as many with the largest losses, each with the nearest "
         f"queries of {settings.source} by either model: chosen examples, no evidence"
     ]
-    columns = {"": "{collection}", "query": "{query}", "gain": "{gain:+.4f}"}
+    columns = {"": "{collection}", "query": "{query}", "gain": "{gain:+z.4f}"}
     columns |= {"near it before training": "{source_before}", "near it after training": "{source_after}"}
     return item_inputs.ItemTable(pd.DataFrame(rows), notes, item_inputs.printed(rows, settings, columns), measured)
 
