@@ -103,6 +103,7 @@ def _origin(record: Record) -> list[str]:
         f"  environment  Python {environment['python']}, {environment['device']}, {environment['processor']}",
         f"  spec         results/.state/{record['spec_digest'][:16]}/spec.json  (python -m zerodr.run SPEC repeats it)",
     ]
+    lines += _block("origin", [f"{k}={v}" for k, v in flatten(record["notes"].get("origin", {})).items()])
     lines += _block("settings", [f"{k}={brief(v, 60)}" for k, v in sorted(flatten(spec["params"]).items())])
     inputs = record["inputs"]
     lines += [f"  input        {i['name']}: {i['path']}  {i['digest'][:12]}" for i in inputs[:8]]
