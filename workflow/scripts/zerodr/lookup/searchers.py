@@ -106,8 +106,8 @@ class Opened:
             return FeedbackQueries(source, self)
         address = query_encoders()[source.encoder].queries
         facts = source.collection, source.encoder, source.inputs, source.params
-        made_here = [path for path in source.inputs["model"] if record_path(path).exists()]
-        with BlameInputs(made_here):
+        recorded = [path for path in source.inputs["model"] if record_path(path).exists()]
+        with BlameInputs(recorded):
             return _once(self.models, str(facts), lambda: load_function(address)(source))
 
     def corpus(self, source: Source) -> CorpusVectors:
