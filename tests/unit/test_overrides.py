@@ -71,7 +71,11 @@ def test_other_seeds_are_changed_too(root):
         ("dpr.trainin.steps=1", "dpr has no setting 'trainin.steps': did you mean training.steps"),
         ("drp.training.steps=1", "'drp' is no method: did you mean dpr"),
         ("dpr.training.steps", "gives no value: write RECIPE.KEY=VALUE"),
-        ("dpr.training.steps=many", "key 'settings.chain.ep0.training.steps': input should be a valid integer"),
+        (
+            "dpr.training.steps=many",
+            "ConfigError: set dpr.training.steps=many: "
+            "key 'settings.chain.ep0.training.steps': expected a whole number, found 'many'",
+        ),
         ("dpr.training.steps=[", "its value is no YAML"),
     ],
 )

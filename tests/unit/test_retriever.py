@@ -192,6 +192,18 @@ def test_what_lacks_its_graph_and_torch_says_what_to_install(root, tmp_path):
     assert "graph is of other files" in done.stderr and "pip install 'path/to/zerodr[torch]'" in done.stderr
 
 
+def test_damaged_weights_are_a_sentence(root, tmp_path):
+    shutil.copytree(root / f"exports/{DENSE}", tmp_path / "copy")
+    weights = tmp_path / "copy/model.safetensors"
+    content = weights.read_bytes()
+    weights.unlink()  # a hard link
+    weights.write_bytes(content[:1000])
+    with pytest.raises(
+        (ModelError, ArtifactError), match=r"no whole safetensors file|model.safetensors has 1000 bytes"
+    ):
+        Retriever.load(tmp_path / "copy").search(["pie"])
+
+
 def test_wrong_calls_are_answered(root, monkeypatch, tmp_path):
     monkeypatch.chdir(root)
     retriever = Retriever.load(f"exports/{LEXICAL}")

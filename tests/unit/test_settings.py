@@ -45,7 +45,9 @@ def test_a_variant_changes_only_what_it_names(root):
     ("value", "telling"),
     [
         ({"sede": 1}, "unknown key 'sede': did you mean seed"),
-        ({"seed": "x"}, "key 'seed'"),
+        ({"seed": "x"}, "key 'seed': expected a whole number, found 'x'"),
+        ({"seeds": ["x"]}, "key 'seeds': expected a whole number, found 'x'"),
+        ({"methods": []}, "key 'methods': expected at least one entry, found none: add one"),
         ({"seed": -1}, "found -1"),
         ([], "expected a mapping of settings, found list"),
     ],

@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from zerodr.errors import ConfigError, nearest
 
@@ -136,6 +137,26 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
     return value
 
 
+EXPECTED = dict.fromkeys(("int_parsing", "int_type", "int_from_float"), "a whole number")
+EXPECTED |= dict.fromkeys(("float_parsing", "float_type"), "a number")
+EXPECTED |= dict.fromkeys(("bool_parsing", "bool_type"), "true or false")
+"""Plain words for what pydantic's kinds of errors ask for."""
+
+
+def _plain(problem: ErrorDetails) -> str:
+    """Say what an error of pydantic is in plain words: expected and found.
+
+    >>> _plain({"type": "int_type", "loc": (), "msg": "Input should be a valid integer", "input": "a"})
+    "expected a whole number, found 'a'"
+    """
+    kind, context = problem["type"], problem.get("ctx", {})
+    if kind == "too_short" and context["min_length"] == 1:
+        return "expected at least one entry, found none"
+    if kind in EXPECTED:
+        return f"expected {EXPECTED[kind]}, found {problem['input']!r}"
+    return f"{problem['msg'].lower()}, found {problem['input']!r}"
+
+
 def _explain(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
     first = min(
         error.errors(), key=lambda problem: problem["type"] != "extra_forbidden"
@@ -145,6 +166,8 @@ def _explain(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
     if kind == "extra_forbidden":
         keys, fields = _walk(model, location[:-1])
         return f"unknown key {'.'.join([*keys, str(location[-1])])!r}{more}", nearest(str(location[-1]), fields)
+    if location and isinstance(location[-1], int):
+        location = location[:-1]  # an entry of a list, which the message shows
     key = ".".join(_walk(model, location)[0])
     named = f"key {key!r}: " if key else ""
     if kind == "missing":
@@ -157,9 +180,11 @@ def _explain(model: type[BaseModel], error: ValidationError) -> tuple[str, str]:
     step = "correct the value"
     if kind == "string_type":
         step = "put it in quotes, so that YAML reads text (it takes no, on and 2024_05 for other values)"
+    if kind == "too_short":
+        step = "add one"
     if kind == "literal_error" and isinstance(first["input"], str):
         step = nearest(first["input"], re.findall(r"'([^']*)'", first["ctx"]["expected"]))
-    return f"{named}{first['msg'].lower()}, found {first['input']!r}{more}", step
+    return f"{named}{_plain(first)}{more}", step
 
 
 def _written(value: Any) -> str:

@@ -126,7 +126,11 @@ def add_overrides(
             if taken := new.keys() & listed.keys():
                 raise ConfigError(f"set {overrides[0].word}", f"{recipe}+{min(taken)} exists already", "name that one")
             names[recipe] = names[recipe] | {"variants": listed | new}
-            read = read_recipe(file, names[recipe], scale, scales, starts)
+            try:
+                read = read_recipe(file, names[recipe], scale, scales, starts)
+            except ConfigError as error:  # names the recipe's file, which was read without these words
+                typed = " ".join(override.word for override in overrides)
+                raise ConfigError(f"set {typed}", error.what, error.next_step) from None
             every |= with_stages({full: read[full] for key in new if (full := f"{recipe}+{key}")})
             if name == method:
                 added[name] = tuple(f"{recipe}+{key}" for key in new)

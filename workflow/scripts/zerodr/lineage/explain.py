@@ -20,7 +20,7 @@ from zerodr.plan.rules import RULES, Rule, facts_of
 from zerodr.plan.targets import PROFILE
 
 UNKNOWN = "name"
-WIDTH = 118
+WIDTH, COLUMN = 118, 15  # of a line; characters before the values of a block
 NAMED = 5  # artifacts that a plan makes again
 DIGITS, BEFORE = 12, 16  # of a digest; characters of two long values that are shown before they differ
 Command = list[str]
@@ -103,6 +103,7 @@ def _origin(record: Record) -> list[str]:
         f"  environment  Python {environment['python']}, {environment['device']}, {environment['processor']}",
         f"  spec         results/.state/{record['spec_digest'][:16]}/spec.json  (python -m zerodr.run SPEC repeats it)",
     ]
+    lines += _block("origin", [f"{k}={v}" for k, v in flatten(record["notes"].get("origin", {})).items()])
     lines += _block("settings", [f"{k}={brief(v, 60)}" for k, v in sorted(flatten(spec["params"]).items())])
     inputs = record["inputs"]
     lines += [f"  input        {i['name']}: {i['path']}  {i['digest'][:12]}" for i in inputs[:8]]
@@ -114,8 +115,8 @@ def _origin(record: Record) -> list[str]:
 def _block(title: str, words: list[str]) -> list[str]:
     if not words:
         return []
-    text = textwrap.wrap("  ".join(words), 105, break_long_words=False, break_on_hyphens=False)
-    return [f"  {title if n == 0 else '':<13}{line}" for n, line in enumerate(text)]
+    text = textwrap.wrap("  ".join(words), WIDTH - COLUMN, break_long_words=False, break_on_hyphens=False)
+    return [f"{f'  {title}' if n == 0 else '':<{COLUMN}}{line}" for n, line in enumerate(text)]
 
 
 def _state(artifact: str, stale: dict[str, list[Difference]]) -> list[str]:

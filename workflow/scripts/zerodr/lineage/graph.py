@@ -49,17 +49,39 @@ class Edge:
 
 
 class Graph:
-    """All records of the checkout in the working directory; each file is read once."""
+    """All records of the checkout in the working directory; each file is read once.
 
-    def __init__(self) -> None:
+    Args:
+        lenient: a record that can't be read counts as absent, and `unreadable` names it; False: it is an error.
+
+    Attributes:
+        unreadable: reasons by artifact, of the records that were looked at.
+    """
+
+    def __init__(self, lenient: bool = False) -> None:
+        self.unreadable: dict[str, str] = {}
+        self._lenient = lenient
         self._records: dict[str, Record | None] = {}
         self._digests: dict[str, str | None] = {}
 
     def record(self, artifact: str) -> Record | None:
-        """Return the record of an artifact; None for a file that no stage wrote."""
+        """Return the record of an artifact; None for a file that no stage wrote.
+
+        Raises:
+            ArtifactError: it can't be read, and the graph is not lenient.
+        """
         if artifact not in self._records:
-            self._records[artifact] = read_record(artifact)
+            self._records[artifact] = self._read(artifact)
         return self._records[artifact]
+
+    def _read(self, artifact: str) -> Record | None:
+        try:
+            return read_record(artifact)
+        except (ArtifactError, UnicodeDecodeError) as error:
+            if not self._lenient:
+                raise
+            self.unreadable[artifact] = error.what if isinstance(error, ArtifactError) else "is no text"
+            return None
 
     def require(self, artifact: str) -> Record:
         """Return the record of an artifact that must have one."""
@@ -76,11 +98,21 @@ class Graph:
         if artifact not in self._digests and self.is_removed(artifact):
             self._digests[artifact] = self.require(artifact)["digest"]
         if artifact not in self._digests:
-            try:
-                self._digests[artifact] = artifact_digest(artifact)
-            except ArtifactError:
-                self._digests[artifact] = None
+            self._digests[artifact] = self._present_digest(artifact)
         return self._digests[artifact]
+
+    def _present_digest(self, artifact: str) -> str | None:
+        if artifact in self.unreadable and not is_folder_artifact(Path(artifact)):
+            return true_digest(artifact)
+        try:
+            return artifact_digest(artifact)
+        except ArtifactError:
+            return None
+
+    def had_record(self, artifact: str) -> bool:
+        """Test whether a stage wrote an artifact, by what its users recorded of it: its own record may be gone."""
+        inputs = (entry for user in self._users.get(artifact, []) for entry in self.require(user)["inputs"])
+        return any(entry["path"] == artifact and entry["record"] is not None for entry in inputs)
 
     def is_removed(self, artifact: str) -> bool:
         """Test whether Snakemake removed an artifact after its use: only its record is left, as it should be."""
@@ -88,10 +120,10 @@ class Graph:
         return record is not None and facts_of(record["rule"]).temporary and not Path(artifact).exists()
 
     def is_damaged(self, artifact: str) -> bool:
-        """Test whether an artifact is missing, or is not what its record or its users' records say."""
+        """Test whether an artifact or its record is damaged, missing, or contradicts the records of its users."""
         record, now = self.record(artifact), self.current_digest(artifact)
         recorded = {record["digest"]} if record else {edge.recorded for edge in self.down(artifact)}
-        return now is None or bool(recorded) and now not in recorded
+        return now is None or artifact in self.unreadable or bool(recorded) and now not in recorded
 
     def up(self, artifact: str) -> list[Edge]:
         """List the inputs of an artifact, in the order of their names; none for a file that no stage wrote."""
@@ -136,7 +168,7 @@ class Graph:
         """
         path = _relative(text)
         for candidate in (path, f"{path}/{MANIFEST}", _described(path)):
-            if candidate and self.record(candidate) is not None and not Path(candidate).is_dir():
+            if candidate and self._has_record(candidate) and not Path(candidate).is_dir():
                 return candidate
         for candidate in (path, f"{path}/{MANIFEST}"):
             if job := unfinished(candidate):
@@ -144,7 +176,8 @@ class Graph:
                 raise ArtifactError(text, f"was begun and is not finished ({job})", step)
         known = self.artifacts()
         if len(text) >= 6 and set(text) <= HEX:
-            matches = [artifact for artifact in known if self.require(artifact)["digest"].startswith(text)]
+            records = {artifact: self.record(artifact) for artifact in known}
+            matches = [name for name, record in records.items() if record and record["digest"].startswith(text)]
             if len(matches) == 1:
                 return matches[0]
             if matches:
@@ -158,11 +191,15 @@ class Graph:
         step = f"did you mean {near[0]}?" if near else f"is it a target? zerodr targets {path}; snakemake makes it"
         raise ArtifactError(text, "was not made here", step)
 
+    def _has_record(self, artifact: str) -> bool:
+        return self.record(artifact) is not None or artifact in self.unreadable
+
     @cached_property
     def _users(self) -> dict[str, list[str]]:
         users: dict[str, set[str]] = {}
         for artifact in self.artifacts():
-            for entry in self.require(artifact)["inputs"]:
+            record = self.record(artifact)
+            for entry in record["inputs"] if record else []:
                 users.setdefault(entry["path"], set()).add(artifact)
         return {source: sorted(paths) for source, paths in users.items()}
 
@@ -245,8 +282,10 @@ def _edges(graph: Graph, artifact: str, down: bool) -> list[Edge]:
 
 def _line(graph: Graph, artifact: str) -> str:
     record = graph.record(artifact)
+    if artifact in graph.unreadable:
+        return f"{artifact}  (its record can't be read)"
     if record is None:
-        return f"{artifact}  (no stage writes it)"
+        return f"{artifact}  ({'its record is gone' if graph.had_record(artifact) else 'no stage writes it'})"
     return f"{artifact}  {record['rule']} v{record['spec']['version']}  {record['digest'][:12]}"
 
 

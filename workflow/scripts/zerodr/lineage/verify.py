@@ -7,7 +7,7 @@ from pathlib import Path
 
 from zerodr.artifacts.manifest import check_manifest, is_folder_artifact
 from zerodr.artifacts.progress import Progress
-from zerodr.artifacts.record import Record
+from zerodr.artifacts.record import Record, record_path
 from zerodr.lineage.graph import Graph, true_digest
 from zerodr.plan.rules import facts_of
 
@@ -32,11 +32,15 @@ def verify(graph: Graph, artifacts: Iterable[str]) -> Iterator[Problem]:
     for artifact in paths:
         digests[artifact] = true_digest(artifact)
         record = graph.record(artifact)
-        if graph.is_removed(artifact):
+        if artifact in graph.unreadable:
+            yield _unreadable(artifact, graph.unreadable[artifact])
+        elif graph.is_removed(artifact):
             yield from _inputs(graph, artifact, digests)
         elif record is not None:
             yield from _content(artifact, record, digests[artifact])
             yield from _inputs(graph, artifact, digests)
+        elif digests[artifact] is None and graph.had_record(artifact):
+            yield Problem(artifact, "is missing, and its record too", f"rebuild it: snakemake {artifact}")
         elif digests[artifact] is None:
             yield Problem(artifact, "is missing, and no stage writes it", "restore it, or rebuild what used it")
         progress.add()
@@ -65,6 +69,12 @@ def without_commit(graph: Graph, artifacts: Iterable[str]) -> Iterator[str]:
             reasons[record["code"].get("reason", "no reason recorded")] += 1
     for reason, count in sorted(reasons.items()):
         yield f"the code's commit is not known for {count} artifacts: {reason}"
+
+
+def _unreadable(artifact: str, reason: str) -> Problem:
+    """Name a record that can't be read, in a lenient graph; what is above its artifact is not known."""
+    record = record_path(artifact)
+    return Problem(artifact, f"{record} {reason}", f"rebuild it: rm {artifact} {record} && snakemake {artifact}")
 
 
 def _content(artifact: str, record: Record, digest: str | None) -> Iterator[Problem]:

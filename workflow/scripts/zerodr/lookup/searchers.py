@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from zerodr.artifacts.parquet import AGAIN
+from zerodr.artifacts.record import BlameInputs, record_path
 from zerodr.artifacts.trec import order_rows
 from zerodr.collections.access import corpus_ids, corpus_size
 from zerodr.config.base import validate
@@ -95,12 +96,19 @@ class Opened:
         return _once(self._searchers, str(source), lambda: Remembering(self._open(source)))
 
     def queries(self, source: Source) -> Queries:
-        """Return what embeds queries for a dense source."""
+        """Return what embeds queries for a dense source.
+
+        Raises:
+            ArtifactError: files of its model are damaged.
+            ModelError: it can't be loaded.
+        """
         if source.encoder == FEEDBACK:
             return FeedbackQueries(source, self)
         address = query_encoders()[source.encoder].queries
         facts = source.collection, source.encoder, source.inputs, source.params
-        return _once(self.models, str(facts), lambda: load_function(address)(source))
+        recorded = [path for path in source.inputs["model"] if record_path(path).exists()]
+        with BlameInputs(recorded):
+            return _once(self.models, str(facts), lambda: load_function(address)(source))
 
     def corpus(self, source: Source) -> CorpusVectors:
         """Return the vectors that a dense source searches."""

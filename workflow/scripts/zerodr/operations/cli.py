@@ -82,7 +82,7 @@ def lineage(
     """Print the sources of an artifact, or its users, as a tree. Exit status 1 when something is missing or damaged."""
     from zerodr.lineage.graph import Graph, render_tree
 
-    graph = Graph()
+    graph = Graph(lenient=True)
     path = graph.find(artifact)
     typer.echo(render_tree(graph, path, down, depth))
     if damaged := [source for source in graph.ancestors(path) if graph.is_damaged(source)]:
@@ -115,7 +115,7 @@ def verify(
 
     if bool(artifacts) == everything:
         raise ConfigError("verify", "needs either artifacts or --all", "run: zerodr verify --all")
-    graph = Graph()
+    graph = Graph(lenient=True)
     roots = _require(graph.artifacts()) if everything else [graph.find(artifact) for artifact in artifacts or []]
     findings = list(check(graph, roots))
     for line in (*imported(graph, roots), *without_commit(graph, roots), *findings):

@@ -143,6 +143,7 @@ def load_projection(folder: Path) -> Projection:
     Raises:
         ModelError: an option that this bench does not run, or weights that are missing or of another shape.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     path = folder / WEIGHTS
@@ -151,7 +152,11 @@ def load_projection(folder: Path) -> Projection:
         if list(folder.glob("*.bin")):
             step = "run on the model's folder: zerodr convert FOLDER NEW_FOLDER"
         raise ModelError(folder, f"has no {WEIGHTS}", step)
-    weights = {key: value.float() for key, value in load_file(path).items()}
+    try:
+        weights = {key: value.float() for key, value in load_file(path).items()}
+    except SafetensorError as error:
+        problem = f"is no whole safetensors file ({error})"
+        raise ModelError(path, problem, "fetch or train the model again") from None
     module = _empty_projection(folder)
     try:
         module.load_state_dict(weights)

@@ -83,16 +83,26 @@ def load_config(folder: Path, layers: int | None) -> Any:
 
 
 def load_network(factory: Any, folder: Path, config: Any) -> tuple[Any, list[str]]:
-    """Load a folder's float32 weights as a class of transformers; return the names of missing weights, too."""
-    network, report = factory.from_pretrained(
-        str(folder),
-        config=config,
-        dtype="float32",
-        local_files_only=True,
-        trust_remote_code=False,
-        use_safetensors=True,
-        output_loading_info=True,
-    )
+    """Load a folder's float32 weights as a class of transformers; return the names of missing weights, too.
+
+    Raises:
+        ModelError: a file of weights is damaged.
+    """
+    from safetensors import SafetensorError
+
+    try:
+        network, report = factory.from_pretrained(
+            str(folder),
+            config=config,
+            dtype="float32",
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    except SafetensorError as error:
+        problem = f"holds no whole safetensors file ({short(error)})"
+        raise ModelError(folder, problem, "fetch or train the model again") from None
     return network, sorted(report["missing_keys"])
 
 

@@ -4,10 +4,12 @@ import importlib
 import logging
 import shutil
 from collections.abc import Callable
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from zerodr.artifacts.manifest import file_digest
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
 from zerodr.config.starts import PACKAGE
@@ -116,16 +118,33 @@ def import_model(stage: Stage) -> None:
     source, revision = resolve(settings.model, settings.revision, settings.offline)
     if settings.document_model is None:
         contract, assumed = copy_model(source, stage.output("model"), settings, revision)
+        origin = describe_origin(settings.model, source)
     else:
-        contract, assumed = _copy_both(source, stage.output("model"), settings)
-    stage.note(contract=contract.model_dump(mode="json"), assumed=assumed)
+        document, _ = resolve(settings.document_model, settings.document_revision, settings.offline)
+        contract, assumed = _copy_both(source, document, stage.output("model"), settings)
+        origin = {
+            "query": describe_origin(settings.model, source),
+            "document": describe_origin(settings.document_model, document),
+        }
+    stage.note(contract=contract.model_dump(mode="json"), assumed=assumed, origin=origin)
 
 
-def _copy_both(source: Path, target: Path, settings: ImportSettings) -> tuple[EncoderContract, list[str]]:
+def describe_origin(model: str, folder: Path) -> dict[str, Any]:
+    """Describe a checkpoint for lineage: SHA-256 of its weights, and name and version of the package that ships it."""
+    weights = {path.relative_to(folder).as_posix(): file_digest(path) for path in sorted(folder.rglob("*.safetensors"))}
+    if not model.startswith(PACKAGE):
+        return {"weights": weights}
+    module = model.removeprefix(PACKAGE).partition(".")[0]
+    packages = {name: version(name) for name in sorted(set(packages_distributions().get(module, ())))}
+    return {"packages": packages, "weights": weights}
+
+
+def _copy_both(
+    source: Path, document_source: Path, target: Path, settings: ImportSettings
+) -> tuple[EncoderContract, list[str]]:
     """Copy a model of queries and one of documents; return their contract and what was assumed."""
     document = settings.document_model or ""
-    folders: dict[Side, Path] = {"query": source}
-    folders["document"], _ = resolve(document, settings.document_revision, settings.offline)
+    folders: dict[Side, Path] = {"query": source, "document": document_source}
     assumed: list[str] = []
 
     def copy(folder: Path, tower: Path, side: Side) -> EncoderContract:
@@ -139,10 +158,12 @@ def _copy_both(source: Path, target: Path, settings: ImportSettings) -> tuple[En
 
 
 def start_folder(stage: Stage, settings: StartSettings) -> tuple[Path, str | None]:
-    """Return the folder of the starting checkpoint (input `parent`, or `init`'s), and its hub commit."""
+    """Return the folder of the start (input `parent`, or `init`, whose origin is noted), and its hub commit."""
     if "parent" in stage.spec.inputs:
         return stage.path("parent"), None
-    return resolve(settings.init, settings.revision, bool(stage.spec.site.get("offline", False)))
+    folder, revision = resolve(settings.init, settings.revision, bool(stage.spec.site.get("offline", False)))
+    stage.note(origin=describe_origin(settings.init, folder))
+    return folder, revision
 
 
 def resolve(model: str, revision: str | None, offline: bool) -> tuple[Path, str | None]:
