@@ -206,10 +206,10 @@ def test_tables_of_an_earlier_run_are_withdrawn():
         run_spec(spec_of(rule=rule, outputs={"out": str(path)}, params={"times": 2, "scale": "mini"}), repeat)
     planned = [(rule, [str(path), "results/absent.md"]) for rule, path in outputs.items()]
     line = "made anew, and gone until the run has ended: results/plot_table.tsv and 1 more"
-    assert guard.reports_made_anew(planned, "mini") == line
-    assert guard.reports_made_anew(planned, "lab") == f"{line}, of scale mini: a clone for each scale keeps both"
+    assert guard.replaced_reports(planned, "mini") == line
+    assert guard.replaced_reports(planned, "lab") == f"{line}, of scale mini: a clone for each scale keeps both"
     guard.withdraw_reports(planned)
-    assert guard.reports_made_anew(planned, "lab") == ""
+    assert guard.replaced_reports(planned, "lab") == ""
     left = sorted(path.name for path in Path("results").glob("*.tsv*"))
     assert left == ["evaluate_run.tsv", "evaluate_run.tsv.lineage.json"]
 

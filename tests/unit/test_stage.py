@@ -188,7 +188,6 @@ def test_an_input_that_was_changed_after_it_was_made_is_not_used():
     Path(FILE).write_text("?" * len(text))
     with pytest.raises(ArtifactError, match="was changed after it was made: sha256 .* delete .* run the target again"):
         run_spec(later, repeat)
-    assert not Path("results/out/later.txt").exists()
     Path(FILE).write_text(text)  # as after a copy: the same bytes, another time
     run_spec(later, repeat)
 

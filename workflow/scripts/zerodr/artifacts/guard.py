@@ -73,7 +73,7 @@ def withdraw_reports(planned: Planned) -> None:
         record_path(path).unlink(missing_ok=True)
 
 
-def reports_made_anew(planned: Planned, scale: str) -> str:
+def replaced_reports(planned: Planned, scale: str) -> str:
     """Say which tables and figures `withdraw_reports` will remove, and of which scale other than the run's they are.
 
     Args:
@@ -83,7 +83,7 @@ def reports_made_anew(planned: Planned, scale: str) -> str:
     gone = [path for path in _reports(planned) if path.exists()]
     if not gone:
         return ""
-    others = sorted({found for path in gone if (found := _scale_of(path)) not in (None, scale)})
+    others = sorted({other for path in gone if (other := _scale_of(path)) not in (None, scale)})
     more = f" and {len(gone) - 1} more" if len(gone) > 1 else ""
     line = f"made anew, and gone until the run has ended: {gone[-1]}{more}"
     return f"{line}, of scale {' and '.join(others)}: a clone for each scale keeps both" if others else line

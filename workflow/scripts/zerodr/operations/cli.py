@@ -164,7 +164,7 @@ def plan(
     sets: Sets = None,
 ) -> None:
     """List what a target still needs: jobs by rule, downloads, disk, time, GPU-hours, critical path. Runs nothing."""
-    from zerodr.artifacts.guard import reports_made_anew
+    from zerodr.artifacts.guard import replaced_reports
     from zerodr.config.pins import LOCK, require_repositories
     from zerodr.config.words import parse_words
     from zerodr.lineage.explain import rerun_reasons
@@ -193,7 +193,7 @@ def plan(
     known = [path for _, files in outputs for path in files] + [
         f"{path}/" for path in Path("results/evaluation").glob("*")
     ]
-    remade = reports_made_anew(outputs, bench.config.scale)
+    remade = replaced_reports(outputs, bench.config.scale)
     for line in (idle_variants([target], known, bench), changed_artifacts(), remade):
         if line:
             typer.echo(f"note        {line}")

@@ -11,7 +11,7 @@ from zerodr.artifacts.guard import (
     ask_for_single_run,
     missing_gpus,
     refuse_run,
-    reports_made_anew,
+    replaced_reports,
     withdraw_reports,
 )
 from zerodr.artifacts.stage import forget_published
@@ -74,7 +74,7 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
         if plan.config.warm_start:
             fork_jobs()
     reports = [(job.rule.name, job.output) for job in planned]
-    if gone := reports_made_anew(reports, plan.config.scale):
+    if gone := replaced_reports(reports, plan.config.scale):
         sys.stderr.write(f"{gone}\n")
     withdraw_reports(reports)
     if screen is not None:
@@ -107,7 +107,7 @@ def foretell(workflow: Any, plan: Plan, slurm: bool) -> list[str]:
         except ZerodrError as error:
             refused.append(str(error))
     lines += _idle(workflow, plan)
-    if gone := reports_made_anew([(job.rule.name, job.output) for job in jobs], plan.config.scale):
+    if gone := replaced_reports([(job.rule.name, job.output) for job in jobs], plan.config.scale):
         lines.append(gone)
     if short := _disk_warning(plan, jobs):
         lines.append(short)
