@@ -212,7 +212,7 @@ def test_chains_that_cannot_be_unfolded(chain, told):
             "objective.name': 'infonce' is no loss, did you mean info_nce",
         ),
         ("pairwise_nll}", "pairwise_nll, kappa: 1}", "unknown key 'settings.chain.ep0.objective.kappa'"),
-        ("1.0e-3", "few", r"key 'settings.chain.ep0.training.learning_rate': input should .*, found 'few'"),
+        ("1.0e-3", "few", r"key 'settings.chain.ep0.training.learning_rate': expected a number, found 'few'"),
         ("objective: {name: pairwise_nll}", "kind: finetune", "key 'settings.chain.ep0.objective' is missing: add it"),
         ("source: bm25}", "source: none}", "negatives_per_query needs negatives, but negatives.source is none"),
         ("pairwise_nll}", "info_nce, negatives_per_query: 0}", "uses no mined negatives: set negatives.source: none"),

@@ -249,7 +249,7 @@ def test_a_run_and_a_dry_run_warn_of_the_same_disk(monkeypatch):
     monkeypatch.setattr(sizes, "disk_usage", lambda folder: SimpleNamespace(free=2**30))
     planned = [SimpleNamespace(rule=SimpleNamespace(name="all"), wildcards={}, input=[], output=[])]
     workflow = SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda exclude_finished: planned))
-    plan = SimpleNamespace(config=SimpleNamespace(rehearse=False), bench=SimpleNamespace(overridden={}))
+    plan = SimpleNamespace(config=SimpleNamespace(rehearse=False, scale="lab"), bench=SimpleNamespace(overridden={}))
     monkeypatch.setattr(starting, "loose_models", lambda plan, jobs: {})
     line = f"Disk: the jobs write about 3.00 GiB and models, only 1.00 GiB are free: {sizes.MORE_ROOM}"
     monkeypatch.setattr(starting, "missing_gpus", lambda asked: "")

@@ -113,7 +113,7 @@ def test_a_seed_is_named_once(root, seeds):
 
 
 def test_a_word_is_no_seed(root):
-    with pytest.raises(ConfigError, match="seeds.*integer"):
+    with pytest.raises(ConfigError, match="seeds.*expected a whole number, found 'many'"):
         load_bench(root, {"seeds": "14,many"})
 
 

@@ -19,7 +19,6 @@ from pydantic import (
     model_validator,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import ErrorDetails
 
 from zerodr.errors import ConfigError, nearest
 
@@ -143,7 +142,7 @@ EXPECTED |= dict.fromkeys(("bool_parsing", "bool_type"), "true or false")
 """Plain words for what pydantic's kinds of errors ask for."""
 
 
-def _plain(problem: ErrorDetails) -> str:
+def _plain(problem: Any) -> str:
     """Say what an error of pydantic is in plain words: expected and found.
 
     >>> _plain({"type": "int_type", "loc": (), "msg": "Input should be a valid integer", "input": "a"})
