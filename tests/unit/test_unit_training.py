@@ -297,8 +297,8 @@ def test_units_for_other_tokens_are_refused(project):
     facts = json.loads(path.read_text())
     facts["made_for"]["tokens"] = 12
     path.write_text(json.dumps(facts))
-    seal(path.parent)
     record_path(path.parent).unlink(missing_ok=True)  # with its record, it would count as damaged
+    seal(path.parent)
     with pytest.raises(ArtifactError, match="was made for tokens 12, this training has 64"):
         run_spec(spec())
 
@@ -306,8 +306,8 @@ def test_units_for_other_tokens_are_refused(project):
 def test_pairs_without_a_label_are_refused(project):
     path = project / "results/labels/labels.parquet"
     pq.write_table(pq.read_table(path).slice(3), path)
-    seal(path.parent)
     record_path(path.parent).unlink(missing_ok=True)  # with its record, it would count as damaged
+    seal(path.parent)
     with pytest.raises(ArtifactError, match="lacks 3 of the 40 pairs of this training, the first is q0"):
         run_spec(spec())
 
