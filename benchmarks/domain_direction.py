@@ -1,4 +1,4 @@
-"""What a model would gain if the one direction that marks a target's texts were taken out of its vectors.
+"""Measure what a model gains when the one direction that marks a target's texts is taken out of its vectors.
 
 The direction is the difference of the mean vectors of the target's documents and of the source's, that of the questions
 a second one: what a linear domain classifier sees first, and what MoDIR's adversary is to hide. It is computed without

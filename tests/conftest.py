@@ -53,8 +53,8 @@ def _read_once() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _unchanged() -> Iterator[None]:
-    """What Snakemake compared in one test is nothing that another knows of."""
+def _forget_changed() -> Iterator[None]:
+    """Forget after each test which artifacts Snakemake found changed."""
     yield
     if trust := sys.modules.get("zerodr.operations.trust"):
         trust.CHANGED.clear()

@@ -148,4 +148,4 @@ def test_a_table_tells_of_what_it_cannot_check(root, tmp_path, finished, snakema
     assert (copy / TARGET).read_text() != summary
     done = snakemake(*words, cwd=copy)
     assert done.returncode != 0 and not (copy / row).exists()
-    assert f"{TARGET}: was changed after it was made" in done.stderr
+    assert f"{TARGET}: has other content than its record holds" in done.stderr

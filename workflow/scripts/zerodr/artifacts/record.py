@@ -75,11 +75,11 @@ def input_digest(artifact: Path | str) -> str:
     """Return the SHA-256 of an artifact that a job reads.
 
     Raises:
-        ArtifactError: it is missing, or its record holds another digest: nobody knows what it was made with.
+        ArtifactError: it is missing, or was changed since it was made.
     """
     digest, record = artifact_digest(artifact), read_record(artifact)
     if record and record["digest"] != digest:
-        problem = f"was changed after it was made: sha256 {digest[:12]}, its record holds {record['digest'][:12]}"
+        problem = f"has other content than its record holds (sha256 {digest[:12]}, recorded {record['digest'][:12]})"
         raise ArtifactError(artifact, problem, f"delete {artifact} and run the target again")
     return digest
 

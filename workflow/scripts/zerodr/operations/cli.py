@@ -190,11 +190,10 @@ def plan(
     outputs = [(job.rule, job.outputs) for job in jobs]
     for line in rerun_reasons((files[0] for _, files in outputs if files), bench):
         typer.echo(f"again       {line}")
-    known = [path for _, files in outputs for path in files] + [
-        f"{path}/" for path in Path("results/evaluation").glob("*")
-    ]
+    written = [path for _, files in outputs for path in files]
+    evaluated = [f"{folder}/" for folder in Path("results/evaluation").glob("*")]
     remade = replaced_reports(outputs, bench.config.scale)
-    for line in (idle_variants([target], known, bench), changed_artifacts(), remade):
+    for line in (idle_variants([target], written + evaluated, bench), changed_artifacts(written), remade):
         if line:
             typer.echo(f"note        {line}")
 

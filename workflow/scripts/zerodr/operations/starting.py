@@ -55,8 +55,8 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
         sys.stderr.write(f"{asked} is written as {path}\n")
     sys.stderr.write("".join(f"{line}\n" for line in _idle(workflow, plan)))
     forget_published()
-    refuse_run(changed_artifacts())
     planned = list(workflow.dag.needrun_jobs())
+    refuse_run(changed_artifacts(str(path) for job in planned for path in job.output))
     if any(facts_of(job.rule.name).kind == "publish" for job in planned):
         refuse_run(_store_problem())
     _lock_models(plan, planned)
@@ -99,7 +99,7 @@ def _expected_seconds(plan: Plan, planned: list[Any], start: float) -> list[floa
 def foretell(workflow: Any, plan: Plan, slurm: bool) -> list[str]:
     """List what a run with this command line would be refused for, or does first; nothing is submitted or asked."""
     jobs = list(workflow.dag.needrun_jobs(exclude_finished=False))  # a dry run finishes all
-    lines, refused = list[str](), [changed_artifacts()]
+    lines, refused = list[str](), [changed_artifacts(str(path) for job in jobs for path in job.output)]
     if models := loose_models(plan, _models_of(jobs)):
         try:
             require_repositories(models)

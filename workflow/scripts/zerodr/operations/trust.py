@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -80,11 +80,17 @@ def trust_records() -> None:
         setattr(where, name, new)
 
 
-def changed_artifacts() -> str:
-    """Say which artifacts hold other bytes than their records: a job that reads them is refused. Empty without any."""
-    if not CHANGED:
+def changed_artifacts(written: Iterable[str]) -> str:
+    """Say which artifacts have other content than their records hold: jobs that read them are refused.
+
+    Args:
+        written: outputs of the planned jobs, which make them anew.
+    """
+    if not (changed := sorted(CHANGED - set(written))):
         return ""
-    return f"changed after they were made: {', '.join(sorted(CHANGED))}: delete them, and they are made again"
+    one = len(changed) == 1
+    step = "delete it, and it is made again" if one else "delete them, and they are made again"
+    return f"{', '.join(changed)}: {'has' if one else 'have'} other content than recorded: {step}"
 
 
 def _as_begun(written: list[tuple[str, StageSpec]], records: Reader) -> Any:

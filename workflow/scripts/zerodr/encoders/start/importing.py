@@ -4,7 +4,7 @@ import importlib
 import logging
 import shutil
 from collections.abc import Callable
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import PackageNotFoundError, metadata, packages_distributions, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -135,8 +135,11 @@ def describe_origin(model: str, folder: Path) -> dict[str, Any]:
     if not model.startswith(PACKAGE):
         return {"weights": weights}
     module = model.removeprefix(PACKAGE).partition(".")[0]
-    packages = {name: version(name) for name in sorted(set(packages_distributions().get(module, ())))}
-    return {"packages": packages, "weights": weights}
+    try:
+        names = [metadata(module)["Name"]]  # the usual case: asking all packages takes seconds
+    except PackageNotFoundError:
+        names = sorted(set(packages_distributions().get(module, ())))
+    return {"packages": {name: version(name) for name in names}, "weights": weights}
 
 
 def _copy_both(
