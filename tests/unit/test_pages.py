@@ -59,7 +59,7 @@ def test_the_leaderboard_needs_no_other_file(page):
 def test_a_cell_has_interval_test_command_and_lineage(page):
     cell = cells(page)["dense"]["toy"]
     facts = dict(cell["facts"])
-    assert {"95 % interval", "queries", "against BM25", "p", "by query"} <= facts.keys()
+    assert {"nDCG@10", "95 % interval", "queries", "against BM25", "p", "by query"} <= facts.keys()
     assert facts["by query"] == "2 better, 1 worse, 1 equal"
     summary = paths.summary("dense", "toy", "standard")
     assert cell["commands"][0][1] == f"snakemake --profile config/profiles/mini {summary} --config scale=mini"

@@ -219,7 +219,7 @@ def cell_facts(method: str, column: Column, sources: CellSources) -> dict[str, A
     known = sources.graph.record(summary) is not None
     return {
         "facts": [
-            *_interval(method, column.name, sources),
+            *_number(method, column.name, sources),
             *_test(method, column.name, sources),
             *_published(method, column.name, sources),
         ],
@@ -235,7 +235,7 @@ def _mean_facts(method: str, column: Column, sources: CellSources) -> dict[str, 
     return {"facts": facts, "commands": [["make it", command(table, (*sources.words, *sources.choice))]]}
 
 
-def _interval(method: str, collection: str, sources: CellSources) -> list[list[str]]:
+def _number(method: str, collection: str, sources: CellSources) -> list[list[str]]:
     frame = sources.frame
     rows = frame[(frame["model"] == method) & (frame["collection"] == collection)]
     row = rows[rows["metric"] == sources.settings.metric]
@@ -243,7 +243,8 @@ def _interval(method: str, collection: str, sources: CellSources) -> list[list[s
         return [["ranking", "none: this method has no run of the collection"]]
     first = row.iloc[0]
     interval = f"{fixed(float(first['low']))} to {fixed(float(first['high']))}"
-    return [["95 % interval", interval], ["queries", f"{int(first['queries'])} of split {first['split']}"]]
+    value = [label_of(sources.settings.metric), fixed(float(first["value"]))]
+    return [value, ["95 % interval", interval], ["queries", f"{int(first['queries'])} of split {first['split']}"]]
 
 
 def _test(method: str, collection: str, sources: CellSources) -> list[list[str]]:
