@@ -60,7 +60,7 @@ def test_a_run_tells_what_its_record_tells(plan):
     assert run.info.run_name == "dense toy"
     stage = walk.client.get_run(tags["mlflow.parentRunId"])
     method = walk.client.get_run(stage.data.tags["mlflow.parentRunId"])
-    assert (stage.info.run_name, method.info.run_name) == ("evaluate_run", "dense")
+    assert (stage.info.run_name, method.info.run_name) == ("evaluate_run", "dense (mini)")
     assert method.data.metrics == {"ndcg_cut_10.toy": pytest.approx(0.625)}
     assert (tags["method"], tags["scale"]) == ("dense", "mini")
     assert run.info.status == "FINISHED"
@@ -78,6 +78,18 @@ def test_a_run_tells_what_its_record_tells(plan):
     assert {tag for tag in table if tag.startswith("in.")} == {f"in.summaries.{n}" for n in range(3)}
     inputs = {given.dataset.name for given in run.inputs.dataset_inputs}
     assert inputs == {"collections/toy", "runs/dense/toy/standard.trec.gz"}
+
+
+def test_a_stage_of_its_own_another_protocol_and_another_scale_have_scores_of_their_own(plan):
+    record = read_record(SUMMARY)
+    stage = record | {"wildcards": record["wildcards"] | {"model": "dense@ep0"}}
+    other = record | {"wildcards": record["wildcards"] | {"protocol": "moma-paper"}}
+    assert (views.method_of(record), views.method_of(stage)) == ("dense", "dense@ep0")
+    assert views.groups_of(record, "lab")[0] == "dense (lab)" and views.groups_of(record)[0] == "dense"
+    assert (views.score_of(record), views.score_of(other)) == ("ndcg_cut_10.toy", "ndcg_cut_10.toy.moma-paper")
+    model = read_record(MODEL) | {"wildcards": {"model": "dense@ep0", "stage": "ep0"}}
+    assert views.method_of(model) == "dense"
+    assert views.level_of(views.groups_of(read_record(ARCHIVE), "lab")[:1]) == "other"
 
 
 def test_files_stand_below_the_checkout_whatever_the_working_directory(plan, tmp_path):
@@ -127,7 +139,7 @@ def test_the_experiment_has_a_description_and_views_with_a_column_a_collection(p
     publish(Graph(), [TABLE], absolute())
     walk = Walk(absolute())
     tags = walk.client.get_experiment(walk.experiment).tags
-    assert "method > stage > collection" in tags["mlflow.note.content"]
+    assert "method (scale) > stage > collection" in tags["mlflow.note.content"]
     view = json.loads(tags[views.VIEW_TAG + "methods"])
     assert view["selectedColumns"] == ["metrics.`ndcg_cut_10.toy`"]
     assert {run.info.run_name for run in walk.runs(view["searchFilter"])} == {"bm25-flat", "dense", "hybrid"}

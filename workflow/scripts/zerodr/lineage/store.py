@@ -293,7 +293,7 @@ class Store:
         """
         start = int(record["started_unix_s"] * 1000)
         end = start + int(record["seconds"] * 1000)
-        key, groups = views.key_of(record), views.groups_of(record)
+        key, groups = views.key_of(record), views.groups_of(record, scale)
         tags = views.run_tags(record, scale) | {"key": key, PUBLISHER: self.publisher, PARENT: self.group(groups)}
         name = views.run_name(record)
         run = self.client.create_run(self.experiment, start_time=start, tags=tags, run_name=name).info.run_id
@@ -331,7 +331,7 @@ class Store:
         values = [m["value"] for m in record["metrics"] if m["name"] == views.MAIN_METRIC]
         if values and record["output"] == "summary":
             self.group(method)
-            self._log_metric(method, f"{views.MAIN_METRIC}.{record['wildcards']['collection']}", values[0], end)
+            self._log_metric(method, views.score_of(record), values[0], end)
 
     def _log_params_and_metrics(
         self, run: str, record: Record, end: int, measured: tuple[str, str, str] | None

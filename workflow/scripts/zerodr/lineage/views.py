@@ -14,13 +14,15 @@ from zerodr.lineage.graph import flatten, short_name
 from zerodr.plan.rules import facts_of
 
 MAIN_METRIC = "ndcg_cut_10"
+STANDARD = "standard"  # the protocol that a score's name leaves out
 PAGE = "http://127.0.0.1:5000"  # of `make mlflow`
 VIEW_TAG = "mlflow.sharedViewState."  # MLflow's own views that are shared by address
 DATA, TABLES = "data", "tables and figures"
 DETAILS = ("collection", "archive", "index", "target", "split", "kind", "memory", "item", "shard")
 DESCRIPTION = """Artifacts of zerodr: one run is one artifact, with settings, metrics, inputs and small files.
 
-* **Groups**: method > stage > collection. A method's own run has its nDCG@10 by collection.
+* **Groups**: method (scale) > stage > collection. A method's own run has its nDCG@10 by collection; a row of an
+  earlier stage, such as `ance@ep0`, and another scale have runs of their own.
 * **Filter**: `tags.method = 'bm25-flat'`, `tags.collection = 'scifact'`, `tags.rule = 'finetune'`, `tags.stage`,
   `tags.scale`, `tags.git_commit`, `tags.paper`.
 * **From a number to its archive**: open a run, take a digest of its tags `in.<name>`, search `tags.out = '<digest>'`;
@@ -37,17 +39,26 @@ UNFIT = re.compile(r"[^\w\-. /]")
 
 
 def method_of(record: Record) -> str:
-    """Return the method that an artifact is of; empty for data and tables."""
-    return record["wildcards"].get("model", "").partition("@")[0]
+    """Return the method that an artifact is of, an evaluation's with its stage (`ance@ep0`); empty for data, tables."""
+    model = record["wildcards"].get("model", "")
+    return model if facts_of(record["rule"]).kind == "evaluate" else model.partition("@")[0]
 
 
-def groups_of(record: Record) -> tuple[str, str]:
-    """Return the groups of an artifact's run: its method, paper, or kind; its stage."""
-    words, rule = record["wildcards"], record["rule"]
+def groups_of(record: Record, scale: str = "") -> tuple[str, str]:
+    """Return the groups of an artifact's run: its method at a scale, its paper, or its kind; its stage."""
+    words, rule, method = record["wildcards"], record["rule"], method_of(record)
     if words.get("paper"):
         return f"paper {words['paper']}", rule
-    first = TABLES if facts_of(rule).kind == "report" else method_of(record) or DATA
+    named = f"{method} ({scale})" if method and scale else method  # scales that share a store have scores of their own
+    first = TABLES if facts_of(rule).kind == "report" else named or DATA
     return first, " ".join(filter(None, [rule, words.get("stage", "")]))
+
+
+def score_of(record: Record) -> str:
+    """Return the name of an evaluation's main measure in its method's run: `ndcg_cut_10.scifact`."""
+    words = record["wildcards"]
+    protocol = words.get("protocol", STANDARD)
+    return ".".join([MAIN_METRIC, words["collection"], *([protocol] if protocol != STANDARD else [])])
 
 
 def level_of(groups: tuple[str, ...]) -> str:
