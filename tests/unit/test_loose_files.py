@@ -19,7 +19,7 @@ from zerodr.collections.readers.base import Document
 from zerodr.collections.texts import decode
 from zerodr.collections.user_folders import normalize_corpus, open_folder
 from zerodr.config.load import load_bench
-from zerodr.config.loose_files import Columns, Cut
+from zerodr.config.loose_files import Columns, Cut, loose_files
 from zerodr.config.user_folders import estimated_documents, find_files, not_read
 from zerodr.errors import CollectionError, ConfigError
 from zerodr.operations.folders import examine, notices
@@ -110,10 +110,65 @@ def test_a_text_in_each_form(tmp_path, name, content, title, text):
 
 def test_passages_of_a_pdf_know_their_page_and_running_lines_are_no_text(tmp_path):
     words = "One two three four five six seven eight nine ten."
-    (tmp_path / "a.pdf").write_bytes(pdf([f"My journal\nPage {n}: {words}\nfoot {n}" for n in range(1, 5)]))
+    (tmp_path / "a.pdf").write_bytes(pdf([f"My journal\nPage {n}: {words}\nfoot | {n}" for n in range(1, 5)]))
     documents, remarks = read(tmp_path, cut=Cut(words=20, overlap=0))
     assert [row.id for row in documents] == [f"a.pdf#page={n}" for n in range(1, 5)] and not remarks
     assert documents[1][1:3] == ("a", f"Page 2: {words}")
+
+
+def test_lines_at_the_edge_of_a_page_that_differ_in_more_than_its_number_are_text(tmp_path):
+    (tmp_path / "a.pdf").write_bytes(pdf([f"Invoice {1000 + n}\nFive pumps.\nTotal: {9 * n}.50" for n in range(1, 5)]))
+    documents, _ = read(tmp_path)
+    assert all(
+        f"Invoice {1000 + n}" in row.text and f"Total: {9 * n}.50" in row.text for n, row in enumerate(documents, 1)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "title", "text"),
+    [
+        ("a.md", "The <form> element.\n\nA List<String>.\n\n<script> too.\n\nEnd.", "a",
+         "The <form> element.\nA List<String>.\n<script> too. End."),
+        ("a.md", "<p align=center>Hi <b>all</b></p>\n\n<script>\nx\n</script>\n\nEnd.", "a", "Hi all\nEnd."),
+        ("a.md", "---\ntitle: Pumps\n---\nValves.", "Pumps", "Valves."),
+        ("a.md", "---\ntitle: Pumps\n---\n# Own\nValves.", "Own", "Valves."),
+        ("a.md", "---\nA rule above.\n\n---\nValves.", "a", "A rule above.\nValves."),
+        ("a.html", "<form><h1>Pumps</h1><p>Valves.</p><select><option>x</select></form>", "Pumps", "Valves."),
+        ("a.html", "<p>Valves.</p><form>Search <input><button>go</button></form>", "a", "Valves."),
+        ("a.html", "<header><h2>Site</h2></header><article><header><h2>Pumps</h2></header>Valves.</article>",
+         "Pumps", "Valves."),
+        ("a.html", "<details><summary>Pumps</summary>Valves.</details>", "a", "Pumps\nValves."),
+    ],
+)  # fmt: skip
+def test_nothing_swallows_the_text_that_follows(tmp_path, name, content, title, text):
+    (tmp_path / name).write_text(content)
+    (document,), _ = read(tmp_path)
+    assert document[1:3] == (title, text)
+
+
+def test_an_encoding_is_known_from_the_whole_file(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"plain\n\n" * 10_000 + "Größe und Maß\n\n".encode() * 9 + b"\xff")
+    (tmp_path / "b.csv").write_bytes(b"id,text\n" + b"1,plain\n" * 10_000 + "2,Größe".encode("cp1252"))
+    documents, remarks = read(tmp_path)
+    texts = " ".join(row.text for row in documents)
+    assert "Größe und Maß" in texts and "Ã" not in texts and documents[-1].text == "Größe"
+    assert "a.txt: bytes that are no UTF-8 are left out" in remarks
+
+
+def test_rows_without_a_text_are_left_out_or_told(tmp_path):
+    rows = [{"id": "1", "text": "Pumps"}, {"id": "2", "body": "?"}, {"id": "3", "title": "Valves"}, {"id": "4"}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    documents, remarks = read(tmp_path)
+    assert [row.id for row in documents] == ["1", "3"]
+    assert {"2 rows without a text left out", "1 row with a title and no text"} <= {*remarks}
+
+
+def test_a_link_to_a_folder_is_named(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/a.txt").write_text("Pumps.")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "docs/linked").symlink_to(tmp_path / "more")
+    assert [path.name for path in loose_files(tmp_path / "docs")[1]] == ["linked"]
 
 
 def test_what_can_not_be_read_is_a_named_hole(tmp_path):

@@ -4,17 +4,33 @@ import codecs
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 from xml.parsers.expat import ExpatError
+
+import yaml
 
 from zerodr.collections.archives import BROKEN, marked_encoding
 from zerodr.collections.cutting import Block
 
-BREAKS = {*"p div section article main li ul ol dl dt dd tr table thead tbody pre blockquote figcaption br hr".split()}
-SKIPPED = (
-    "script, style, noscript, template, nav, header, footer, aside, svg, button, form, [hidden], [aria-hidden=true]"
-)
+BREAKS = {
+    *"p div section article main li ul ol dl dt dd tr table thead tbody pre blockquote figcaption br hr".split(),
+    *"header form fieldset legend details summary address caption label option".split(),
+}
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
+SKIPPED = (
+    "script, style, noscript, template, nav, header, footer, aside, svg, button, form, select, textarea, title, "
+    "[hidden], [aria-hidden=true]"
+)
+TITLED = ", ".join(HEADINGS)
+HOLDS_TEXT = f"{TITLED}, p, li, table, article, section, blockquote, pre"  # a form with none is a search field
+# HTML in Markdown that is one line's markup; any other tag in a line, as `List<String>` or `<form>`, is text.
+INLINE = {
+    *"a abbr b br center cite code del dfn em font i img ins kbd mark p q s samp small span strike strong".split(),
+    *"sub summary sup time tt u var wbr".split(),
+}
+SWALLOWING = "script style noscript template nav header footer aside svg button form select textarea title".split()
+TAG = re.compile(r"<(/?)([a-zA-Z][\w.:-]*)[^<>]*>")
 SAMPLE_BYTES = 1 << 16
 # Letters and signs of Western Europe: few words decide badly between neighbouring encodings.
 WESTERN = {
@@ -26,7 +42,10 @@ CHARSET = re.compile(rb"(?i)(?:charset|encoding)\s*=\s*[\"']?\s*([a-z0-9_:.-]+)"
 BAD = "\ufffd"
 HYPHEN = re.compile(r"[\x02\u00ad\ufffe]\n?|(?<=[a-zà-ÿ])-\n(?=[a-zà-ÿ])")  # pdfium writes a broken word's as \x02
 LEADERS = re.compile(r"(?: ?\.){4,}")  # of a table of contents
-NUMBER = re.compile(r"\d+")
+FOLIO = re.compile(
+    r"(?i)\b(?:page|seite|p[aá]gin[ae]|s\.|p\.|pag\.)\s*\d+(?:\s*(?:of|von|de|di|sur|van|/)\s*\d+)?"
+    r"|^\W*\d+(?:\s*(?:of|von|de|di|sur|van|/)\s*\d+)?\W*$|^\d+\s*[|·•–—]|[|·•–—]\s*\d+$"
+)  # the number of a page, which alone may differ between lines at the edges; "Invoice 1003" is none
 RUNNING = 3  # lines at the edge of a page that at least so many pages, and half of them, repeat are no text
 
 
@@ -52,9 +71,10 @@ def blocks_of(ending: str, content: bytes) -> tuple[list[Block], str]:
         return list(html_blocks(text)), remark
     text, remark = decode(content)
     if ending in (".md", ".markdown"):
-        from markdown_it import MarkdownIt
-
-        return list(html_blocks(MarkdownIt("commonmark", {"html": True}).enable("table").render(_body(text)))), remark
+        title, body = _metadata(text)
+        blocks = list(html_blocks(_rendered(body)))
+        named = [Block(1, title)] if title and not any(block.level == 1 for block in blocks) else []
+        return named + blocks, remark
     return [Block(0, " ".join(words.split())) for words in re.split(r"\n\s*\n", text) if words.strip()], remark
 
 
@@ -71,10 +91,44 @@ def _as_declared(content: bytes) -> bytes:
     return content
 
 
-def _body(text: str) -> str:
-    """Return Markdown without the YAML block of metadata at its head."""
-    match = re.match(r"---\n.*?\n(?:---|\.\.\.)\n", text, re.DOTALL)
-    return text[match.end() :] if match else text
+def _metadata(text: str) -> tuple[str, str]:
+    """Return the title in the YAML block at the head of Markdown, and the text without the block.
+
+    >>> _metadata("---\\ntitle: Pumps\\n---\\nTheir valves."), _metadata("---\\nA rule.\\n\\n---\\nText.")[0]
+    (('Pumps', 'Their valves.'), '')
+    """
+    match = re.match(r"---\n(.*?)\n?(?:---|\.\.\.)[ \t]*(?:\n|$)", text, re.DOTALL)
+    try:
+        fields = yaml.safe_load(match[1]) if match else None
+    except (yaml.YAMLError, ValueError):
+        return "", text
+    if not match or not isinstance(fields, dict):
+        return "", text  # a rule, and text below it
+    title = fields.get("title")
+    return " ".join(str(title).split()) if isinstance(title, str | int | float) else "", text[match.end() :]
+
+
+def _rendered(markdown: str) -> str:
+    """Render Markdown; a tag in a line that is no markup there, or in a block that nothing closes, is text."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"html": True}).enable("table")
+    tokens = parser.parse(markdown)
+    blocks = "".join(token.content for token in tokens if token.type == "html_block")
+    counts = Counter((end, name.lower()) for end, name in TAG.findall(blocks))
+    loose = {name for name in SWALLOWING if counts["", name] != counts["/", name]}
+    for token in tokens:
+        if token.type == "html_block":
+            token.content = _as_text(token.content, lambda name: name in loose)
+        for child in token.children or ():
+            if child.type == "html_inline":
+                child.content = _as_text(child.content, lambda name: name not in INLINE)
+    return parser.renderer.render(tokens, parser.options, {})
+
+
+def _as_text(html: str, is_text: Callable[[str], bool]) -> str:
+    """Write the tags of some names, in small letters, as text."""
+    return TAG.sub(lambda tag: tag[0].replace("<", "&lt;") if is_text(tag[2].lower()) else tag[0], html)
 
 
 def decode(content: bytes) -> tuple[str, str]:
@@ -89,7 +143,7 @@ def decode(content: bytes) -> tuple[str, str]:
 
 
 def encoding_of(content: bytes) -> tuple[str, str]:
-    """Return the encoding of a text by its beginning, and a remark where it is a guess.
+    """Return the encoding of a text, and a remark where it is a guess, by its first lines that are no ASCII.
 
     Raises:
         Unreadable: it is no text.
@@ -102,12 +156,12 @@ def encoding_of(content: bytes) -> tuple[str, str]:
         codecs.getincrementaldecoder("utf-8")().decode(content)
         return "utf-8", ""
     except UnicodeDecodeError:
-        start = content[:SAMPLE_BYTES]
-        text = start.decode("utf-8", "replace")
+        text = content.decode("utf-8", "replace")
         if len(text.encode()) - len(text) > 4 * text.count(BAD):  # more good characters than bad ones
             return "utf-8", "bytes that are no UTF-8 are left out"
-        if set(re.findall(rb"[\x80-\xff]", start)) <= WESTERN:
+        if set(re.findall(rb"[\x80-\xff]", content)) <= WESTERN:
             return "cp1252", "read as cp1252, which was guessed"
+        start = b"".join(re.findall(rb"[^\n]*[\x80-\xff][^\n]*\n?", content))[:SAMPLE_BYTES]
         from charset_normalizer import from_bytes
 
         best = from_bytes(start, cp_isolation=[*ENCODINGS]).best()
@@ -128,7 +182,7 @@ def html_blocks(text: str) -> Iterator[Block]:
     if tree.body is None:
         return
     for node in tree.css(SKIPPED):
-        if node.parent is not None and not (node.tag == "header" and node.css_first("h1")):
+        if node.parent is not None and not _holds_text(node):
             node.decompose()
     held: list[str] = []
 
@@ -164,6 +218,14 @@ def html_blocks(text: str) -> Iterator[Block]:
     yield from flush()
 
 
+def _holds_text(node: Any) -> bool:
+    """True of the head of a page with a title, of an article's with any heading, and of a form around text."""
+    if node.tag == "header":
+        inside = node.parent.tag in ("article", "main", "section")
+        return node.css_first(TITLED if inside else "h1") is not None
+    return node.tag == "form" and node.css_first(HOLDS_TEXT) is not None
+
+
 def _word(content: bytes) -> str:
     import mammoth
 
@@ -183,12 +245,12 @@ def _pdf(content: bytes) -> list[Block]:
         locked = "password" in str(error).lower()
         raise Unreadable("is locked by a password" if locked else f"is damaged, or no PDF ({error})") from error
     lines = [[line.strip() for line in _lines(page).split("\n") if line.strip()] for page in pages]
-    edges = Counter(key for page in lines for key in {NUMBER.sub("0", line) for line in (page[:1] + page[-1:])})
+    edges = Counter(key for page in lines for key in {FOLIO.sub("0", line) for line in (page[:1] + page[-1:])})
     running = {key for key, count in edges.items() if count >= max(RUNNING, len(pages) / 2)}
     blocks = []
     for number, page in enumerate(lines, 1):
         inner = [
-            line for n, line in enumerate(page) if n not in (0, len(page) - 1) or NUMBER.sub("0", line) not in running
+            line for n, line in enumerate(page) if n not in (0, len(page) - 1) or FOLIO.sub("0", line) not in running
         ]
         if text := " ".join(LEADERS.sub(" ", HYPHEN.sub("", "\n".join(inner))).split()):
             blocks.append(Block(0, text, number))

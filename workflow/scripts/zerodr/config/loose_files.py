@@ -56,7 +56,7 @@ def is_table(path: str) -> bool:
 def loose_files(folder: Path) -> tuple[list[Path], list[Path]]:
     """List the files with documents in a folder, sorted, and those that are not read; a file is its own list.
 
-    Names that begin with a dot or Excel's `~$` count for nothing, and links to folders are not followed.
+    Names that begin with a dot or Excel's `~$` count for nothing. Links to folders are not followed, and not read.
 
     Raises:
         ConfigError: there are more than MOST_FILES.
@@ -67,6 +67,7 @@ def loose_files(folder: Path) -> tuple[list[Path], list[Path]]:
     for home, inside, names in os.walk(folder):
         inside[:] = [name for name in inside if _counts(name) and name != "qrels"]
         files += [Path(home, name) for name in names if _counts(name)]
+        files += [path for name in inside if (path := Path(home, name)).is_symlink()]
         if len(files) > MOST_FILES:
             raise ConfigError(folder, f"holds more than {MOST_FILES:,} files", "write their texts to a corpus.jsonl")
     judged = {path for path in files if is_table(path.name) and any(map(JUDGED.fullmatch, _parents(path, folder)))}

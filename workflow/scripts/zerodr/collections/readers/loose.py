@@ -17,6 +17,7 @@ from zerodr.config.quantities import counted, first_names
 from zerodr.errors import CollectionError, nearest
 
 HEADINGS = ("heading", "headline", "subject")  # columns that are titles, where there is no `title`
+MOST_BYTES = 1 << 26
 ROW = "row of the table"  # stands for a column that a table lacks
 JUDGED = "holds judgements or a ranking, no documents; judgements are read from qrels/, next to queries.*"
 CODE, ID = re.compile("[!-~]+"), re.compile("[!-~]*[0-9_:<>][!-~]*")  # without blanks; and no word of a language
@@ -36,11 +37,11 @@ class LooseArchive(FolderArchive):
         self.guessed: dict[str, str] = {}
 
     def encoding_of(self, member: str, stream: IO[bytes]) -> str:
-        """Return the encoding of a table by its first bytes; other files are decoded where they are cut."""
+        """Return the encoding of a table by its first MOST_BYTES; other files are decoded where they are cut."""
         if not is_table(member) or member.lower().endswith("parquet"):
             return "utf-8"
         try:
-            encoding, remark = encoding_of(stream.read(SAMPLE_BYTES))
+            encoding, remark = encoding_of(stream.read(MOST_BYTES))
         except Unreadable as error:
             raise CollectionError(f"{self.name}/{member}", str(error), "save it as UTF-8, or remove it") from None
         if encoding != "utf-8":
@@ -60,7 +61,7 @@ class LooseReader(FolderReader):
         super().__init__(archive)
         self.size = size
         self._holes: dict[str, str] = {}
-        self._repeated = 0
+        self._repeated = self._empty = self._bare = 0
 
     @property
     def remarks(self) -> list[str]:
@@ -69,7 +70,9 @@ class LooseReader(FolderReader):
         if len(self._holes) > len(holes):
             holes.append(f"not read: {first_names(list(self._holes)[len(holes) :])}")
         again = [f"{counted(self._repeated, 'passage')} with the text of another left out"] if self._repeated else []
-        return [*super().remarks, *holes, *again]
+        empty = [f"{counted(self._empty, 'row')} without a text left out"] if self._empty else []
+        bare = [f"{counted(self._bare, 'row')} with a title and no text"] if self._bare else []
+        return [*super().remarks, *holes, *again, *empty, *bare]
 
     def documents(self) -> Iterator[Document]:
         """Read the rows of tables and the passages of texts, file by file in the order of their names.
@@ -78,7 +81,8 @@ class LooseReader(FolderReader):
             CollectionError: a table can't be read, or no file can.
         """
         self._holes.clear()
-        self._repeated, some, texts = 0, False, set[int]()
+        self._repeated = self._empty = self._bare = 0
+        some, texts = False, set[int]()
         for member in self.archive.names():
             rows = self._table_documents(member) if is_table(member) else self._passages(member)
             for row in rows:
@@ -135,6 +139,10 @@ class LooseReader(FolderReader):
         for number, (location, value) in enumerate(chain(first, rows), 1):
             name = _text(value.get(key), location, key) if key else f"{member}#{number}"
             heading, body = (_text(value.get(field), location, field) for field in (title, text))
+            if not (heading + body).strip():
+                self._empty += 1
+                continue
+            self._bare += not body.strip()
             yield Document(name, heading, body, *location)
 
     def _chosen(self, member: str, names: Sequence[str], sample: Sequence[dict[str, Any]]) -> tuple[str, str, str]:
