@@ -17,7 +17,7 @@ from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.artifacts.trec import read_run, total_order, write_run
 from zerodr.config.base import validate
 from zerodr.errors import ArtifactError, ConfigError, ProtocolError
-from zerodr.retrieval.fuse import FuseSettings, check_run, fuse, fuse_candidates, fuse_runs, run_scores
+from zerodr.retrieval.fuse import FuseSettings, check_run, fuse, fuse_candidates, fuse_runs, run_terms
 
 QUERIES = pd.Series(["q2", "q0", "q1"])
 PARAMS = {
@@ -45,8 +45,7 @@ def run_of(rows: dict[str, dict[str, float]]) -> pd.DataFrame:
 
 def fused(first: dict, second: dict, **changed) -> dict[str, dict[str, float]]:
     own = settings_of(**changed)
-    parts = [run_scores(run_of(rows), own, weight) for rows, weight in zip((first, second), own.weights, strict=True)]
-    frame = fuse(*parts, QUERIES, own.depth)
+    frame = fuse(*run_terms([run_of(first), run_of(second)], own), QUERIES, own.depth)
     return {
         str(q): dict(zip(f["document"], f["score"].tolist(), strict=True))
         for q, f in frame.groupby("query", sort=False)
@@ -84,6 +83,32 @@ def test_only_first_entries_count():
 def test_equal_scores_add_nothing_to_standard_scores():
     found = fused({"q0": {"x": 1, "y": 1}}, {"q0": {"y": 3, "x": 1}}, fusion="standard_score")["q0"]
     assert found == {"y": 2.0, "x": 0.0}
+
+
+BM25_LACKS = {"fusion": "standard_score", "unfound_is_zero": [True, False]}
+
+
+def test_the_only_document_with_a_word_comes_first():
+    rng = np.random.default_rng(3)
+    dense = {f"d{i}": float(s) for i, s in enumerate(rng.normal(size=100))}
+    last = min(dense, key=dense.get)
+    found = fused({"q0": {last: 4.5}}, {"q0": dense}, **BM25_LACKS, depth=100)["q0"]
+    assert next(iter(found)) == last
+    assert found[last] == pytest.approx(4.5 / np.std([4.5] + [0.0] * 99), rel=1e-6)
+    before = fused({"q0": {last: 4.5}}, {"q0": dense}, fusion="standard_score", depth=100)["q0"]
+    assert list(before)[-1] == last
+
+
+def test_what_bm25_did_not_find_counts_as_zero_up_to_the_entries_of_the_other_run():
+    first, second = {"q0": {"x": 4, "y": 2}}, {"q0": {"y": 3, "w": 1, "v": 0, "u": -1}}
+    found = fused(first, second, **BM25_LACKS, entries=3)["q0"]
+    deviation, dense = np.std([4, 2, 0]), np.std([3, 1, 0])
+    assert found == pytest.approx({"x": 4 / deviation, "y": 2 / deviation + 3 / dense, "w": 1 / dense, "v": 0.0})
+
+
+def test_a_run_as_long_as_the_other_keeps_its_lowest():
+    first, second = {"q0": {"x": 4, "y": 2}, "q1": {"x": 2}}, {"q0": {"y": 3, "w": 1}}
+    assert fused(first, second, **BM25_LACKS) == fused(first, second, fusion="standard_score")
 
 
 def test_candidates_are_fused_as_runs_are(tmp_path):

@@ -28,7 +28,7 @@ from zerodr.lookup.documents import Documents, IdRows
 from zerodr.lookup.sources import FEEDBACK, FUSION, LEXICAL, Source, load_function, query_encoders
 from zerodr.retrieval.embed import document_texts
 from zerodr.retrieval.feedback import AugmentSettings, Retrieved, augment
-from zerodr.retrieval.fuse import FuseSettings
+from zerodr.retrieval.fuse import FuseSettings, padded_deviation
 from zerodr.retrieval.single import SingleSearch
 from zerodr.retrieval.vectors import Vectors
 
@@ -232,8 +232,11 @@ class FusedSearcher:
         deepest = min(self._settings.depth, self._settings.entries or self._settings.depth)  # what is below has no term
         answers = [half.search(text, deepest, options) for half in self._halves]
         total: dict[str, float] = {}
-        for answer, weight in zip(answers, self._settings.weights, strict=True):
-            for name, term in zip(answer.ids, self._terms(answer.scores, weight).tolist(), strict=False):
+        for answer, other, weight, zero in zip(
+            answers, reversed(answers), self._settings.weights, self._settings.unfound_is_zero, strict=True
+        ):
+            terms = self._terms(answer.scores, weight, len(other.scores[: self._settings.entries]) if zero else 0)
+            for name, term in zip(answer.ids, terms.tolist(), strict=False):
                 total[name] = total.get(name, 0.0) + term
         # Of equal scores the greater id comes first; Python compares texts as their UTF-8 bytes compare.
         ranked = sorted(((float(np.float32(term)), name) for name, term in total.items()), reverse=True)[:depth]
@@ -241,12 +244,20 @@ class FusedSearcher:
         read = [row for answer in answers for row in answer.read]
         return Ranked([name for _, name in ranked], [score for score, _ in ranked], read, notice)
 
-    def _terms(self, scores: list[float], weight: float) -> np.ndarray:
-        """Compute one ranking's terms as `run_scores` does, for one query without a frame."""
+    def _terms(self, scores: list[float], weight: float, others: int) -> np.ndarray:
+        """Compute one ranking's terms as `run_scores` does, for one query without a frame.
+
+        Args:
+            scores: of the ranking, highest first.
+            weight: of the ranking.
+            others: entries of the other ranking, where a document that this one lacks scores 0; else 0.
+        """
         settings = self._settings
         score = np.array(scores[: settings.entries], np.float32).astype(np.float64)
         if settings.fusion == "reciprocal_rank":
             return weight / (settings.rank_constant + np.arange(len(score)) + 1)
+        if settings.fusion == "standard_score" and len(score) and others > len(score):
+            return weight * score / padded_deviation(len(score), score.mean(), score.std(), others - len(score))
         if not len(score) or score[0] == score[-1]:
             return np.full(len(score), weight * (settings.fusion != "standard_score"))
         span = score.std() if settings.fusion == "standard_score" else score[0] - score[-1]

@@ -8,6 +8,7 @@ from zerodr.config.methods import (
     EncoderSettings,
     FeedbackMethod,
     FusionSettings,
+    LexicalMethod,
     MixtureMethod,
     RunSettings,
     TrainedMethod,
@@ -182,8 +183,15 @@ def _fuse_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("fuse_runs")
 def _fuse_params(plan: Plan, wc: Any) -> Params:
-    settings = plan.method(wc.model).settings.model_dump(mode="json", exclude_none=True)
-    return settings | ranking(plan, wc, "language") | {"tag": wc.model}
+    return fusion_params(plan, wc.model) | ranking(plan, wc, "language") | {"tag": wc.model}
+
+
+def fusion_params(plan: Plan, name: str) -> Params:
+    """Return the settings of a fusion, and which of its runs score a document 0 that they lack, where that is read."""
+    settings = plan.bench.settings(name, FusionSettings)
+    lexical = [isinstance(plan.method(run), LexicalMethod) for run in settings.runs]
+    read = settings.fusion == "standard_score" and any(lexical)
+    return settings.model_dump(mode="json", exclude_none=True) | ({"unfound_is_zero": lexical} if read else {})
 
 
 # ---- runs made elsewhere ---------------------------------------------------------------------------------------

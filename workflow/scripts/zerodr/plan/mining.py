@@ -13,7 +13,7 @@ from zerodr.config.stages import FinetuneStage
 from zerodr.config.training import FILE
 from zerodr.plan import paths
 from zerodr.plan.chains import PREVIOUS
-from zerodr.plan.dense import corpus_embeddings, embeddings_for, query_embeddings
+from zerodr.plan.dense import corpus_embeddings, embeddings_for, fusion_params, query_embeddings
 from zerodr.plan.lines import SCOPE, Link, link_of
 from zerodr.plan.plan import Plan, shard_numbers
 from zerodr.plan.registry import Files, Params, inputs, params
@@ -208,7 +208,7 @@ def _fuse_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("fuse_candidates")
 def _fuse_params(plan: Plan, wc: Any) -> Params:
-    return plan.method(wc.model).settings.model_dump(mode="json", exclude_none=True) | _ranking(wc)
+    return fusion_params(plan, wc.model) | _ranking(wc)
 
 
 # ---- negatives -------------------------------------------------------------------------------------------------

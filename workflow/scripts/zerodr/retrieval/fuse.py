@@ -1,6 +1,7 @@
 """Stages `fuse_runs` and `fuse_candidates`: fuse two rankings by reciprocal ranks or by scaled scores."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,6 +22,9 @@ BLOCK = 2048  # queries in memory at once
 
 class CandidateFusion(RankingSettings, FusionSettings):
     """Settings of `fuse_candidates`; `runs` names the methods in the order of the inputs."""
+
+    unfound_is_zero: tuple[bool, bool] = (False, False)
+    """Runs whose score of a document that they lack is 0, as BM25's, which shares no word with the query."""
 
 
 class FuseSettings(CandidateFusion, SplitSettings):
@@ -47,7 +51,7 @@ def fuse_runs(stage: Stage) -> None:
     answered = lines = 0
     with run_writer(stage.output("run"), settings.tag) as writer:
         for start, *pair in zip(range(0, len(queries), BLOCK), *runs, strict=True):
-            terms = [run_scores(one, settings, w) for one, w in zip(pair, settings.weights, strict=True)]
+            terms = run_terms(pair, settings)
             fused = fuse(terms[0], terms[1], queries[start : start + BLOCK], settings.depth)
             writer.write(strings(fused["query"]), strings(fused["document"]), fused["score"].to_numpy())
             answered, lines = answered + fused["query"].nunique(), lines + len(fused)
@@ -78,7 +82,7 @@ def fuse_candidates(stage: Stage) -> None:
         for pair in zip(iterate_rankings(first, BLOCK), iterate_rankings(second, BLOCK), strict=True):
             if not pair[0].queries.equals(pair[1].queries):
                 raise ArtifactError(second, f"ranks other queries than {first}", AGAIN)
-            terms = [run_scores(_frame(one), settings, w) for one, w in zip(pair, settings.weights, strict=True)]
+            terms = run_terms([_frame(one) for one in pair], settings)
             queries = pair[0].queries
             fused = fuse(terms[0], terms[1], queries.to_pandas(), settings.depth)
             sizes = np.bincount(pd.Index(queries.to_pandas()).get_indexer(fused["query"]), minlength=len(queries))
@@ -110,13 +114,32 @@ def check_run(run: pd.DataFrame, queries: pd.Series, where: str, exclude_self: b
         raise ProtocolError(where, problem, "search for both runs under this protocol")
 
 
-def run_scores(run: pd.DataFrame, settings: CandidateFusion, weight: float) -> pd.DataFrame:
+def run_terms(pair: Sequence[pd.DataFrame], settings: CandidateFusion) -> list[pd.DataFrame]:
+    """Return the terms of two runs, by `run_scores`."""
+    return [
+        run_scores(run, settings, weight, other if zero else None)
+        for run, other, weight, zero in zip(
+            pair, reversed(pair), settings.weights, settings.unfound_is_zero, strict=True
+        )
+    ]
+
+
+def run_scores(
+    run: pd.DataFrame, settings: CandidateFusion, weight: float, other: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """Return columns query, document, term: each entry's summand of the fused score, float64.
 
     `reciprocal_rank`: weight / (rank_constant + rank), rank from 1 in total order (Cormack, Clarke and Buettcher 2009).
     `weighted_score`: weight * (score - min) / (max - min) over the query's entries; 1 where all scores are equal.
     `standard_score`: weight * (score - min) / (standard deviation) over these, a constant from the sum of z-scores in
     which a document that one run lacks has that run's lowest; 0 where all scores are equal.
+
+    Args:
+        run: columns query, document, score.
+        settings: of the fusion.
+        weight: of the run.
+        other: the run that it is fused with, where a document that `run` lacks scores 0 (BM25). A query with fewer
+            entries than there gets zeros up to as many: the only document with a rare word is far above the others.
     """
     run = total_order(run)
     queries = run.groupby("query", sort=False)
@@ -129,11 +152,33 @@ def run_scores(run: pd.DataFrame, settings: CandidateFusion, weight: float) -> p
         score = run["score"].to_numpy(np.float64)
         wide = pd.Series(score).groupby(run["query"], sort=False)
         low, high = (wide.transform(name).to_numpy() for name in ("min", "max"))
-        flat, span, alone = high == low, high - low, 1.0
+        span, alone = high - low, 1.0
         if settings.fusion == "standard_score":
             span, alone = wide.transform("std", ddof=0).to_numpy(), 0.0
+            if other is not None:
+                entries = wide.transform("size").to_numpy()
+                unfound = np.maximum(_entries_of(other, run["query"], settings.entries) - entries, 0)
+                mean, low = wide.transform("mean").to_numpy(), np.where(unfound, 0.0, low)
+                span = np.where(unfound, padded_deviation(entries, mean, span, unfound), span)
+        flat = high == low
         term = weight * np.where(flat, alone, (score - low) / np.where(flat, 1.0, span))
     return run[["query", "document"]].assign(term=term)
+
+
+def padded_deviation(entries: Any, mean: Any, deviation: Any, zeros: Any) -> Any:
+    """Return the standard deviation of numbers with zeros added, from their count, mean and standard deviation.
+
+    >>> padded_deviation(1, 4.0, 0.0, 3) == np.array([4.0, 0, 0, 0]).std()
+    True
+    """
+    share = entries / (entries + zeros)
+    return (share * (deviation**2 + (1 - share) * mean**2)) ** 0.5
+
+
+def _entries_of(run: pd.DataFrame, queries: pd.Series, most: int | None) -> np.ndarray:
+    """Count a run's entries of each query, at most `most`."""
+    counts = queries.map(run["query"].value_counts()).fillna(0).to_numpy(np.int64)
+    return counts if most is None else np.minimum(counts, most)
 
 
 def fuse(first: pd.DataFrame, second: pd.DataFrame, queries: pd.Series, depth: int) -> pd.DataFrame:
