@@ -188,6 +188,21 @@ def test_sigterm_keeps_a_checkpoint_and_the_rest_follows(world, tmp_path):
     assert same(weights(rest), weights(whole))
 
 
+@pytest.mark.parametrize("steps", [12, 4])
+def test_a_loss_of_which_no_gradient_reaches_a_weight_is_refused(world, tmp_path, steps):
+    class Still(InfoNCE):
+        until = 99
+
+        def __call__(self, batch):
+            return {"info_nce": super().__call__(batch)["info_nce"] * float(batch.step >= self.until)}
+
+    with pytest.raises(ConfigError, match=f"test: the gradient is 0 in each of the first {min(10, steps)} steps"):
+        engine(world, tmp_path / "still", Still(), steps=steps).fit()
+    late = Still()
+    late.until = 3
+    engine(world, tmp_path / "late", late, steps=steps).fit()
+
+
 def test_a_loss_that_is_no_number_stops_with_step_and_queries(world, tmp_path):
     class Fails(InfoNCE):
         def __call__(self, batch):

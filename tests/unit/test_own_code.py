@@ -86,6 +86,32 @@ def test_code_is_known_by_what_it_uses(project):
         make_objective(settings)
 
 
+@pytest.mark.parametrize(
+    "filled",
+    [
+        "for k in range(2):\n    WEIGHTS.append({})",
+        "_ = WEIGHTS.append({})",
+        "class Filled:\n    WEIGHTS.append({})",
+        "WEIGHTS[:], scale = [{}], 2",
+        "if True:\n    scale = WEIGHTS.append({})",
+        "def filled(weight=WEIGHTS.append({})):\n    pass",
+        "import tools\nWEIGHTS.append(tools.WEIGHT)",
+        "from tools import WEIGHT\nWEIGHTS = [WEIGHT]",
+    ],
+)
+def test_what_fills_a_name_in_passing_is_code_too(project, filled):
+    LOSSES.parent.mkdir(parents=True, exist_ok=True)
+    digests = set()
+    for weight in (0.5, 0.6):
+        (LOSSES.parent / "tools.py").write_text(f"WEIGHT = {weight}  # a comment\n")
+        first = "WEIGHTS = []\nOTHER = [1]\n"
+        LOSSES.write_text(first + filled.format(weight) + "\n\n\ndef mine(scores):\n    return scores * WEIGHTS[0]\n")
+        digests.add(code_digest("losses.py", "mine"))
+    assert len(digests) == 2
+    LOSSES.write_text(LOSSES.read_text().replace("OTHER = [1]", "OTHER = [2]"))
+    assert code_digest("losses.py", "mine") in digests
+
+
 def test_a_loss_that_nobody_defines_is_refused_with_the_nearest(project):
     write_new("loss", "hinge")
     with pytest.raises(ValueError, match="'hnge' is no loss, did you mean hinge"):
@@ -159,14 +185,59 @@ def test_a_measure_of_ones_own_returns_a_share_for_each_query(project, returned,
         ("scores", r"returned numbers of shape \[2, 2\], expected one number with a gradient"),
         ("scores.detach().mean()", "returned a number without a gradient"),
         ("float(scores.mean())", "a float, expected"),
+        ("torch.tensor(float(scores.mean()), requires_grad=True)", "returned what does not depend on the scores"),
     ],
 )
 def test_a_loss_of_ones_own_returns_one_number_with_a_gradient(project, returned, told):
     write_new("loss", "wrong")
-    LOSSES.write_text(f"def wrong(scores):\n    return {returned}\n")
+    LOSSES.write_text(f"import torch\n\n\ndef wrong(scores):\n    return {returned}\n")
     objective = ScoreLoss("wrong", load_code("losses.py", "wrong"))
     with pytest.raises(ConfigError, match=f"loss wrong: .*{told}"):
         objective(batch())
+
+
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [
+        ("batch.queries.mean()", "returned a Tensor, expected the terms of the loss by name"),
+        ('{"w": batch.queries}', r"returned numbers of shape"),
+        ('{"w": batch.queries.detach().mean()}', "returned a number without a gradient"),
+        ('{"w": torch.zeros((), requires_grad=True)}', "returned what does not depend on the scores or vectors"),
+        ("{}", "returned what does not depend on the scores or vectors"),
+    ],
+)
+def test_an_objective_of_ones_own_returns_terms_that_teach(project, returned, told):
+    write_new("objective", "Wrong")
+    head = "import torch\nfrom zerodr.training.objectives.base import Objective\n\n\n"
+    LOSSES.write_text(f"{head}class Wrong(Objective):\n    def __call__(self, batch):\n        return {returned}\n")
+    objective = make_objective(ObjectiveSettings(name="Wrong"))
+    with pytest.raises(ConfigError, match=f"objective Wrong: {told}"):
+        objective(batch())
+
+
+def test_a_class_that_is_no_objective_and_a_keyword_are_refused(project):
+    write_new("objective", "Wrong")
+    LOSSES.write_text("class Wrong:\n    pass\n")
+    with pytest.raises(ConfigError, match="objective Wrong: is no Objective"):
+        make_objective(ObjectiveSettings(name="Wrong"))
+    with pytest.raises(ConfigError, match="new loss class: can't be its name"):
+        write_new("loss", "class")
+
+
+def test_a_measure_of_ones_own_changes_no_other_and_a_series_is_read_by_its_ids(project):
+    write_new("measure", "mine")
+    path = Path("config/my/measures.py")
+    queries = ["q2", "q10"]
+    run = pd.DataFrame({"query": queries, "document": ["a", "b"], "score": [2.0, 1.0]})
+    qrels = pd.DataFrame({"query": queries, "document": ["a", "c"], "grade": [1, 1]})
+    path.write_text("import pandas as pd\n\n\ndef mine(run, k):\n    return pd.Series({'q10': 0.25, 'q2': 0.75})\n")
+    assert measure(judge(run, qrels, queries), ["mine_10"])["mine_10"].tolist() == [0.75, 0.25]
+    path.write_text("import pandas as pd\n\n\ndef mine(run, k):\n    return pd.Series({'q1': 0.25})\n")
+    with pytest.raises(ConfigError, match="measure mine_10: returned a Series with index 'q1'"):
+        measure(judge(run, qrels, queries), ["mine_10"])
+    path.write_text("def mine(run, k):\n    run.grade[:] = 0\n    return run.grade\n")
+    with pytest.raises(ValueError, match="read-only"):
+        measure(judge(run, qrels, queries), ["mine_10"])
 
 
 def test_a_method_and_a_collection_plan_at_once(project):

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Collection, Sequence
 from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -174,15 +175,30 @@ def parameters(file: str, name: str) -> dict[str, Parameter] | None:
 def code_of(file: str, *names: str) -> list[str]:
     """Return the statements of functions or classes of a file of the user's own.
 
-    With what they use of the file: further functions, imports and names, and what binds no name at all. Without
-    comments and docstrings.
+    With what they use of the file: further functions, imports and names, what may change any name, and files next to
+    it that they import, whole. Without comments and docstrings.
     """
-    return list(map(ast.unparse, _used(_parsed(file)[0], names)))
+    path, statements, files = custom_code(file), _used(_parsed(file)[0], names), dict[str, list[ast.stmt]]()
+    pending = _imported(statements)
+    while path and pending:
+        name = pending.pop()
+        module = path.parent / f"{name}.py"
+        if name not in files and module.is_file():
+            files[name] = _parse(module, module.stat().st_mtime_ns)[0]
+            pending |= _imported(files[name])
+    return [ast.unparse(node) for node in chain(statements, *(files[name] for name in sorted(files)))]
 
 
 def code_digest(file: str, *names: str) -> str:
     """Return the SHA-256 of `code_of`: what it makes is known by it."""
     return hashlib.sha256("".join(code_of(file, *names)).encode()).hexdigest()
+
+
+def _imported(body: Sequence[ast.stmt]) -> set[str]:
+    """Name the modules that statements import, functions' own imports included."""
+    inner = [node for statement in body for node in ast.walk(statement)]
+    names = {item.name.partition(".")[0] for node in inner if isinstance(node, ast.Import) for item in node.names}
+    return names | {str(node.module).partition(".")[0] for node in inner if isinstance(node, ast.ImportFrom)}
 
 
 def _used(body: list[ast.stmt], names: Sequence[str]) -> list[ast.stmt]:
@@ -191,10 +207,34 @@ def _used(body: list[ast.stmt], names: Sequence[str]) -> list[ast.stmt]:
     while size < len(used):
         size = len(used)
         for node in body:
-            if not (bound := _bound(node)) or bound & used:
+            if not _is_plain(node) or _bound(node) & used:
                 used |= {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-    chosen = [node for node in body if not (bound := _bound(node)) or bound & used]
+    chosen = [node for node in body if not _is_plain(node) or _bound(node) & used]
     return [_narrowed(node, used) if isinstance(node, ast.Import | ast.ImportFrom) else node for node in chosen]
+
+
+def _is_plain(node: ast.stmt) -> bool:
+    """True of an import, function, class or assignment that does nothing but bind names.
+
+    A call may change what another name holds (`WEIGHTS.append(.5)`), where it runs with the file: not in a function.
+    """
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return True
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        outside: list[ast.AST] = [*node.decorator_list, node.args]
+        return not node.decorator_list and not _calls(outside)
+    if isinstance(node, ast.ClassDef):
+        bare = not node.decorator_list and not node.keywords
+        return bare and not _calls(node.bases) and all(map(_is_plain, node.body))
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        return all(isinstance(one, ast.Name) for one in targets) and not _calls([node])
+    return isinstance(node, ast.Pass)
+
+
+def _calls(nodes: Sequence[ast.AST]) -> bool:
+    """True where something is called."""
+    return any(isinstance(inner, ast.Call) for node in nodes for inner in ast.walk(node))
 
 
 def _bound(node: ast.AST) -> set[str]:

@@ -12,6 +12,7 @@ leave out (`evaluate_run`). Negative labels are judgements and mean not relevant
 """
 
 from collections.abc import Iterable
+from dataclasses import fields, replace
 from importlib import import_module
 from typing import Any
 
@@ -43,14 +44,30 @@ def measure(run: JudgedRun, names: Iterable[str] = FIRST) -> pd.DataFrame:
     for name, one in named.items():
         if one.function:
             module, function = one.function.split(":")
-            custom = load_code(CUSTOM, function) if module == CUSTOM else None
-            returned = (custom or getattr(import_module(f"zerodr.evaluation.{module}"), function))(run, one.cut)
-            frame[name] = _one_a_query(returned, run, name) if custom else returned
+            if module == CUSTOM:
+                frame[name] = _one_a_query(load_code(CUSTOM, function)(_read_only(run), one.cut), run, name)
+            else:
+                frame[name] = getattr(import_module(f"zerodr.evaluation.{module}"), function)(run, one.cut)
     return frame[list(named)]
 
 
+def _read_only(run: JudgedRun) -> JudgedRun:
+    """Return a run that the user's code can't change: the measures after it read the same one."""
+    held = {field.name: getattr(run, field.name) for field in fields(run)}
+    views = {name: value.view() for name, value in held.items() if isinstance(value, np.ndarray)}
+    for view in views.values():
+        view.flags.writeable = False
+    return replace(run, **views, qrels=run.qrels.copy())
+
+
 def _one_a_query(returned: Any, run: JudgedRun, name: str) -> np.ndarray:
-    """Check what a measure of the user's returns: a number in [0, 1] for each query."""
+    """Check what a measure of the user's returns: a number in [0, 1] for each query; a Series by its index of ids."""
+    if isinstance(returned, pd.Series) and not isinstance(returned.index, pd.RangeIndex):
+        unknown = [str(query) for query in returned.index.difference(run.queries)][:1]
+        if unknown or returned.index.has_duplicates:
+            problem = f"returned a Series with index {unknown[0]!r}" if unknown else "returned a query twice"
+            raise ConfigError(f"measure {name}", problem, "index it by run.queries, each once")
+        returned = returned.reindex(run.queries)
     try:
         values = np.asarray(returned, np.float64)
     except (TypeError, ValueError):

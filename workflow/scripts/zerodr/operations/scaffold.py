@@ -8,6 +8,7 @@ import re
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping
+from keyword import iskeyword
 from pathlib import Path
 from typing import NamedTuple
 
@@ -113,8 +114,12 @@ def write_new(kind: str, name: str, source: Path | None = None, hub: str = "", i
         ModelError: the hub refuses.
     """
     pattern = NAME if kind in ("method", "collection") else r"^[a-zA-Z_][a-zA-Z0-9_]*$"
-    if not re.fullmatch(pattern, name):
-        what = "small letters, digits, . _ -" if pattern == NAME else "a name of Python: letters, digits, _"
+    if not re.fullmatch(pattern, name) or (pattern != NAME and iskeyword(name)):
+        what = (
+            "small letters, digits, . _ -"
+            if pattern == NAME
+            else "a name of Python that is no keyword: letters, digits, _"
+        )
         raise ConfigError(f"new {kind} {name}", f"can't be its name, expected {what}", "take another name")
     if (source is not None) + bool(hub) + bool(ir_datasets) != (kind == "collection"):
         step = "zerodr new collection NAME with one of --archive FILE.zip, --hub DATASET, --ir-datasets ID"

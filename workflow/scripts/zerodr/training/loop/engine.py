@@ -43,6 +43,7 @@ from zerodr.training.optimizers import Schedule, make_scaler, set_rate
 log = logging.getLogger("zerodr")
 CURVE_POINTS = 200
 NAMED_QUERIES = 8
+STILL = 10  # steps without any gradient after which a training is refused
 Curve = list[tuple[str, float, int]]
 
 
@@ -136,6 +137,7 @@ class Engine:
         self.compared: dict[str, Tensor] = {}
         self.seconds = self.resumed = self.waited = 0.0
         self.stop, self.stopping = Termination(), False
+        self.still: float = 0  # steps without a gradient, from the first on
         self.lock = threading.Lock()
         self.point_every = max(1, settings.steps // CURVE_POINTS)
         shares = settings.accumulation * self.group.world
@@ -154,6 +156,7 @@ class Engine:
             points (name, value, step of the chain) of all curves, those before an interruption included.
 
         Raises:
+            ConfigError: no gradient reaches a weight in the first STILL steps.
             NonFiniteLoss: a loss or gradient is NaN or infinite; the last good weights are in a checkpoint.
             ClassifierDiverged: an objective's classifier is lost; names the checkpoint of the state before this step.
             Preempted: SIGTERM came; a checkpoint was written.
@@ -204,6 +207,7 @@ class Engine:
         if facts is None:
             return Position()
         self.scaler.load_state_dict(facts["scaler"])
+        self.still = -math.inf
         return Position.of(facts)
 
     def _shares(self, step: int) -> list[Share]:
@@ -274,11 +278,21 @@ class Engine:
         self.stopping = values[-1] > 0
         if not math.isfinite(norm_value) and not self.scaler.is_enabled():
             self._stop(position, f"the gradient's norm is {norm_value}", shares[0])
+        self._refuse_standstill(norm_value)
         set_rate(self.optimizer, self.settings.learning_rate * self.schedule(self.run.first_step + step))
         with nullcontext() if self.optimizer.state else lasting_blocks():  # the first step makes the moments
             self.scaler.step(self.optimizer)
         self.scaler.update()
         return terms | {"gradient_norm": norm_value if math.isfinite(norm_value) else 0.0}
+
+    def _refuse_standstill(self, norm: float) -> None:
+        """Refuse a loss of which no gradient reaches a weight from the first step on."""
+        self.still = self.still + 1 if norm == 0 else -math.inf
+        if self.still == (steps := min(STILL, self.settings.steps)):
+            problem = f"the gradient is 0 in each of the first {steps} steps, so that no weight changes"
+            raise ConfigError(
+                self.run.name, problem, "make the loss depend on the vectors or scores (docs/add-loss.md)"
+            )
 
     def _checked(
         self, shares: list[Share], losses: list[dict[str, Tensor]], values: list[float], position: Position

@@ -1,6 +1,6 @@
 """Objectives over the vectors or the scores of queries and documents, distillation among them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import signature
@@ -101,6 +101,7 @@ class ScoreLoss(Objective):
 
     def __init__(self, name: str, loss: Callable[..., Tensor] | None = None, **options: Any) -> None:
         self.name, self.options = name, options
+        self.custom = loss is not None
         if loss is None:
             module, function = LOSSES[name].function.split(":")
             loss = getattr(import_module(f"zerodr.losses.{module}"), function)
@@ -115,14 +116,34 @@ class ScoreLoss(Objective):
         """
         teacher, scores = {"teacher": teacher_scores(batch)} if self.distils else {}, batch.document_scores()
         loss = self.loss(scores, **teacher, **self.options)
-        if not isinstance(loss, Tensor) or loss.ndim or (scores.requires_grad and not loss.requires_grad):
-            if isinstance(loss, Tensor):
-                what = f"numbers of shape {list(loss.shape)}" if loss.ndim else "a number without a gradient"
-            else:
-                what = f"{loss!r:.40}, a {type(loss).__name__}"
-            step = "compute it from the scores with torch alone, and end with .mean() (docs/add-loss.md)"
-            raise ConfigError(f"loss {self.name}", f"returned {what}, expected one number with a gradient", step)
+        if self.custom:
+            refuse_unlinked(f"loss {self.name}", [loss], [scores])
         return {self.name: loss}
+
+
+def refuse_unlinked(where: str, losses: Sequence[object], inputs: Sequence[Tensor]) -> None:
+    """Refuse what is no number of torch, or of which no gradient reaches the scores or vectors that it was given.
+
+    Raises:
+        ConfigError: names the first.
+    """
+    step = "compute it from these with torch alone, and end with .mean() (docs/add-loss.md)"
+    learns = [tensor for tensor in inputs if tensor.requires_grad]
+    for loss in losses:
+        what = ""
+        if not isinstance(loss, Tensor):
+            what = f"{loss!r:.40}, a {type(loss).__name__}"
+        elif loss.ndim:
+            what = f"numbers of shape {list(loss.shape)}"
+        elif learns and not loss.requires_grad:
+            what = "a number without a gradient"
+        if what:
+            raise ConfigError(where, f"returned {what}, expected one number with a gradient", step)
+    if learns:
+        total = sum(loss for loss in losses if isinstance(loss, Tensor))
+        linked = torch.autograd.grad(total, learns, retain_graph=True, allow_unused=True) if losses else [None]  # type: ignore
+        if all(gradient is None for gradient in linked):
+            raise ConfigError(where, "returned what does not depend on the scores or vectors", step)
 
 
 def teacher_scores(batch: Encoded) -> Tensor:
@@ -177,6 +198,29 @@ def _custom(settings: ObjectiveSettings) -> Objective:
     if settings.code != code_digest(CUSTOM, settings.name):
         raise ConfigError(f"objective {settings.name}", "has changed since this job was planned", "run again")
     if isinstance(custom, type):
-        objective: Objective = custom(**settings.arguments)
-        return objective
+        return _checked(settings.name, custom)(**settings.arguments)
     return ScoreLoss(settings.name, custom, **settings.arguments)
+
+
+def _checked(name: str, kind: Any) -> type[Objective]:
+    """Return a class of the user's own that refuses terms which teach nothing.
+
+    Raises:
+        ConfigError: it is no Objective.
+    """
+    where = f"objective {name}"
+    if not issubclass(kind, Objective):
+        step = "begin it with class NAME(Objective): from zerodr.training.objectives.base (docs/add-loss.md)"
+        raise ConfigError(where, "is no Objective", step)
+
+    class Checked(kind):
+        def __call__(self, batch: Encoded) -> dict[str, Tensor]:
+            terms = super().__call__(batch)
+            if not isinstance(terms, dict):
+                problem = f"returned a {type(terms).__name__}, expected the terms of the loss by name"
+                raise ConfigError(where, problem, 'return {"name": loss} (docs/add-loss.md)')
+            if terms or kind.direct is Objective.direct:
+                refuse_unlinked(where, list(terms.values()), [batch.queries, batch.documents])
+            return terms
+
+    return Checked
