@@ -13,16 +13,18 @@ import pandas as pd
 
 from zerodr.collections.access import read_texts, split_queries
 from zerodr.collections.readers.base import LARGEST_GRADE
+from zerodr.config.quantities import counted
 from zerodr.errors import CollectionError
 
 SIDES = {"query": "query", "document": "corpus"}  # the word of a side in the names of columns
 COLUMNS = ["grade", "query-id", "corpus-id", "query", "document", "ranks"]
 MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16", b"\xef\xbb\xbf": "utf-8-sig"}
+LETTERS = 100  # of a document by which its text is known again
 WHOLE = re.compile(r"([+-]?\d{1,9})(?:[.,]0+)?")
 
 
 class Row(NamedTuple):
-    """A line of the file: its number from 1, and its cells in the order of COLUMNS, without missing ones."""
+    """A line of the file: its number from 1, and its cells in the order of COLUMNS; missing ones are empty."""
 
     line: int
     cells: list[str]
@@ -47,9 +49,10 @@ def read_rows(path: Path) -> list[Row]:
         raise CollectionError(path, f"has no column {lacking[0]!r}", "keep the header line as it was written")
     if twice := [name for name in COLUMNS if header.count(name) > 1]:
         raise CollectionError(path, f"has column {twice[0]!r} twice", "remove one of the columns")
-    columns = [header.index(name) for name in COLUMNS if name in header]
+    columns = [header.index(name) if name in header else len(header) for name in COLUMNS]
     graded = []
-    for number, cells in enumerate(rows, 2):
+    for number, row in enumerate(rows, 2):
+        cells = row[: len(header)]
         ordered = [cells[column] if column < len(cells) else "" for column in columns]
         if ordered[0] and not (ordered[1] and ordered[2]):
             where, problem = f"{path}:{number}", f"the grade {ordered[0]!r} has no query-id or no corpus-id"
@@ -83,39 +86,77 @@ def _unquoted(cell: str) -> str:
     return cell
 
 
-def read_grades(path: Path, homes: Sequence[Path]) -> pd.DataFrame:
-    """Read the lines of a `to_judge.tsv` with a grade: columns query, document, grade (int).
+class Grades(NamedTuple):
+    """A person's grades.
+
+    Attributes:
+        pairs: columns query, document, grade (int).
+        outdated: a sentence on lines about texts that are no longer there, which count for nothing; mostly empty.
+    """
+
+    pairs: pd.DataFrame
+    outdated: str
+
+
+def read_grades(path: Path, homes: Sequence[Path], whole: Path) -> Grades:
+    """Read the lines of a `to_judge.tsv` with a grade.
+
+    A line holds the texts that a person read. Where a document was edited, added or removed since, an id is another
+    text's: such a line counts for nothing. Lines without texts are taken by their ids.
 
     Args:
         path: the file as `write_pairs` wrote it and a person filled it in; ids without a prefix are taken as they are.
         homes: folders of the collections whose queries and documents it may name.
+        whole: folder of the unshortened documents, whose texts it holds.
 
     Raises:
         CollectionError: a line can't be read, a grade is no whole number, a pair has two grades, or no collection has
-            an id; names the line.
+            an id that was not written by `write_pairs`; names the line.
     """
-    rows, graded = read_rows(path), dict[tuple[str, str], tuple[int, int]]()
-    for line, (grade, query, document, *_) in rows:
+    graded = dict[tuple[str, str], tuple[Row, int]]()
+    for row in read_rows(path):
+        grade, query, document, *_ = row.cells
         number = WHOLE.fullmatch(grade)
         if number is None or abs(int(number[1])) > LARGEST_GRADE:
             problem = f"the grade {grade!r} is no whole number up to {LARGEST_GRADE}"
-            raise CollectionError(f"{path}:{line}", problem, "write 1 for relevant, 0 for not, or nothing")
+            raise CollectionError(f"{path}:{row.line}", problem, "write 1 for relevant, 0 for not, or nothing")
         pair = id_of_cell("query", query), id_of_cell("document", document)
-        earlier, value = graded.setdefault(pair, (line, int(number[1])))
+        earlier, value = graded.setdefault(pair, (row, int(number[1])))
         if value != int(number[1]):
-            problem = f"the pair has grade {number[1]} here, and {value} in line {earlier}"
-            raise CollectionError(f"{path}:{line}", problem, "remove one of them")
-    queries = {key for home in homes for key in split_queries(home, "")["id"]}
-    documents = {key for home in homes for key in read_texts(home, {document for _, document in graded})}
-    for at, (side, ids) in enumerate((("query", queries), ("document", documents))):
-        unknown = [(line, pair[at]) for pair, (line, _) in graded.items() if pair[at] not in ids]
-        if unknown:
-            line, key = unknown[0]
-            problem = f"{side} {key!r} is not in the collection ({len(unknown)} such lines)"
-            step = "write the id as it was; spreadsheets change ids that look like numbers or dates (0002 becomes 2)"
-            raise CollectionError(f"{path}:{line}", problem, step)
-    triples = [(query, document, grade) for (query, document), (_, grade) in graded.items()]
-    return pd.DataFrame(triples, columns=["query", "document", "grade"]).astype({"grade": int})
+            problem = f"the pair has grade {number[1]} here, and {value} in line {earlier.line}"
+            raise CollectionError(f"{path}:{row.line}", problem, "remove one of them")
+    queries = {key: str(text) for home in homes for key, text in split_queries(home, "")[["id", "text"]].to_numpy()}
+    named = {document for _, document in graded}
+    known = {key for home in homes for key in read_texts(home, named)}
+    documents = {key: f"{title} {text}" for key, (title, text) in read_texts(whole, named).items()}
+    aside = []
+    for (query, document), (row, _) in graded.items():
+        for side, key, ids in (("query", query, queries), ("document", document, known)):
+            if key not in ids and not row.cells[1 if side == "query" else 2].startswith(f"{side}:"):
+                problem = f"{side} {key!r} is not in the collection"
+                step = (
+                    "write the id as it was; spreadsheets change ids that look like numbers or dates (0002 becomes 2)"
+                )
+                raise CollectionError(f"{path}:{row.line}", problem, step)
+        asked, read = row.cells[3:5]
+        # A person reads a held-out sentence within its passage.
+        same = query in queries and document in known and (not asked or _letters(queries[query]) in _letters(asked))
+        if not same or (read and not _letters(documents.get(document, "")).startswith(_letters(read)[:LETTERS])):
+            aside.append((query, document))
+    triples = [(*pair, grade) for pair, (_, grade) in graded.items() if pair not in {*aside}]
+    pairs = pd.DataFrame(triples, columns=["query", "document", "grade"]).astype({"grade": int})
+    first = graded[aside[0]][0].line if aside else 0
+    about = "is about texts that have" if len(aside) == 1 else "are about texts that have"
+    outdated = (
+        f"{len(aside)} of {counted(len(graded), 'grade')} of yours {about} changed or gone since (line {first} of "
+        f"{path} first): they count for nothing, and can be removed."
+    )
+    return Grades(pairs, outdated if aside else "")
+
+
+def _letters(text: str) -> str:
+    """Return letters and digits alone, small: what no editor or spreadsheet changes."""
+    return "".join(filter(str.isalnum, text.casefold()))
 
 
 def id_cell(side: str, key: str) -> str:
@@ -138,12 +179,21 @@ def id_of_cell(side: str, cell: str) -> str:
 
 
 def offer(source: Path, target: Path) -> None:
-    """Write the pairs to judge where a person can fill them in; lines with a grade stay."""
+    """Write the pairs to judge where a person can fill them in; lines with a grade stay.
+
+    But for a line whose pair is offered with other texts: its grade is about those of before.
+    """
     header, *lines = source.read_text(encoding="utf-8").splitlines()
-    rows = read_rows(target) if target.exists() else []
+    offered = {tuple(cells[1:3]): cells for cells in (line.split("\t") for line in lines)}
+
+    def outdated(row: Row) -> bool:
+        pair = offered.get(tuple(row.cells[1:3]), [])
+        return any(old and _letters(old) != _letters(new) for old, new in zip(row.cells[3:5], pair[3:5], strict=False))
+
+    rows = [row for row in read_rows(target) if not outdated(row)] if target.exists() else []
     keys = {tuple(row.cells[1:3]) for row in rows}
-    new = [line for line in lines if tuple(line.split("\t")[1:3]) not in keys]
-    graded = ["\t".join(" ".join(cell.split()) for cell in row.cells) for row in rows]
+    new = ["\t".join(cells) for pair, cells in offered.items() if pair not in keys]
+    graded = ["\t".join(" ".join(cell.split()) for cell in row.cells).rstrip("\t") for row in rows]
     data = ("\n".join([header, *graded, *new]) + "\n").encode()
     if not target.exists() or target.read_bytes() != data:
         target.write_bytes(data)

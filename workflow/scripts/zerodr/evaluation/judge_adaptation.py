@@ -69,7 +69,9 @@ def judge_adaptation(stage: Stage) -> None:
         runs[collection, method] = run[run.groupby("query", sort=False).cumcount() < CUT].reset_index(drop=True)
     homes = dict(zip([row.name for row in settings.collections], map(_folder, stage.paths("collections")), strict=True))
     known_by = [*homes.values(), *([stage.path("asked")] if "asked" in stage.spec.inputs else [])]
-    grades = read_grades(stage.path("judged"), known_by) if "judged" in stage.spec.inputs else None
+    grades, outdated = None, ""
+    if "judged" in stage.spec.inputs:
+        grades, outdated = read_grades(stage.path("judged"), known_by, stage.path("whole"))
     kinds = [
         kind for row in settings.collections for kind in read_kinds(stage, settings, row, homes[row.name], runs, grades)
     ]
@@ -96,7 +98,7 @@ def judge_adaptation(stage: Stage) -> None:
         searches = asked_for(pairs, home, stage.path("whole") if row.proxy and not asked else None)
         write_pairs(folder / "to_judge.tsv", pairs, searches, stage.path("whole"))
     labels = {method.name: method.label for method in settings.methods}
-    words = sentences(answer, kinds, labels)
+    words = [*sentences(answer, kinds, labels), *filter(None, [outdated])]
     proxies = [replace(kind, decides=True) for kind in kinds if kind.proxy and not kind.decides]
     if proxies:
         by_proxy = Comparison(proxies, stage.seed)
