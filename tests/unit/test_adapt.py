@@ -185,6 +185,23 @@ def test_jobs_that_a_file_needs_are_found():
     assert needed(jobs, ["y", "exists already"]) == {0, 1}
 
 
+def test_results_of_another_folder_of_the_same_name_are_not_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a/docs", "b/docs"):
+        Path(folder).mkdir(parents=True)
+        Path(folder, "x.txt").write_text("Pumps.")
+    record = Path(paths.collection("docs")).parent / "lineage.json"
+    record.parent.mkdir(parents=True)
+    inputs = [{"name": "files", "path": str(tmp_path / "a/docs/x.txt"), "digest": ""}]
+    record.write_text(json.dumps({"inputs": inputs}))
+    module.refuse_other_folder("docs", "a/docs")
+    module.refuse_other_folder("other", "b/docs")
+    with pytest.raises(ConfigError, match="b/docs: results named docs are of other documents, .*a/docs/x.txt among"):
+        module.refuse_other_folder("docs", "b/docs")
+    Path("a").rename("moved")
+    module.refuse_other_folder("docs", "moved/docs")
+
+
 def test_grades_stay_when_pairs_are_offered_again(tmp_path):
     source, target = tmp_path / "source.tsv", tmp_path / "to_judge.tsv"
     source.write_text("grade\tquery-id\tcorpus-id\n\tq1\ta\n\tq2\tb\n")

@@ -154,6 +154,7 @@ def prepare(request: AdaptRequest, plan_of: Callable[[Values], Plan]) -> tuple[V
     if "slurm" not in request.profile and "gpus" not in values and not gpus_here():
         values["gpus"] = 0
     row = next(row for row in plan_of(values).bench.collections.values() if row.kind == "own")
+    refuse_other_folder(row.name, row.archive)
     values.setdefault("byo_language", row.language)  # reported already
     check_analyzer(row.language)
     if request.proxies or not row.evaluation_split:
@@ -166,6 +167,20 @@ def prepare(request: AdaptRequest, plan_of: Callable[[Values], Plan]) -> tuple[V
     if judged.exists() and read_rows(judged):
         values["judged"] = str(judged)
     return values, row.name
+
+
+def refuse_other_folder(name: str, folder: str) -> None:
+    """Refuse a name under which results are of another folder that is still there: they and its grades would be lost.
+
+    Raises:
+        ConfigError: names a file of that one.
+    """
+    record, home = read_record(paths.collection(name)), Path(folder).resolve()
+    files = [Path(entry["path"]) for entry in record["inputs"] if entry["name"] == "files"] if record else []
+    others = [path for path in files if path.exists() and not path.resolve().is_relative_to(home)]
+    if others:
+        problem = f"results named {name} are of other documents, {others[0]} among them"
+        raise ConfigError(folder, problem, f"give --name another than {name}")
 
 
 def distinct(start: OtherStart) -> OtherStart:

@@ -148,7 +148,7 @@ VERSIONS = {
     "training.teaching.teacher:score_pairs": 2,
     "evaluation.compare:compare_runs": 2,
     "evaluation.evaluate:evaluate_run": 2,
-    "evaluation.judge_adaptation:judge_adaptation": 5,
+    "evaluation.judge_adaptation:judge_adaptation": 6,
     "reporting.table:build_table": 5,
     "reporting.figure:plot_table": 2,
     "reporting.items:build_item": 6,
