@@ -204,6 +204,20 @@ def test_damaged_weights_are_a_sentence(root, tmp_path):
         Retriever.load(tmp_path / "copy").search(["pie"])
 
 
+@pytest.mark.parametrize("harm", ["cut", "gone"])
+@pytest.mark.parametrize("file", ["corpus.parquet", "vocabulary.json", "ends.npy", "00000.npy"])
+def test_a_damaged_index_is_a_sentence(root, tmp_path, file, harm):
+    folder = tmp_path / "model"
+    shutil.copytree(root / f"exports/{FUSED}", folder)
+    (path, *_) = sorted((folder / "index").rglob(file))
+    content = path.read_bytes()
+    path.unlink()
+    if harm == "cut":
+        path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(ArtifactError, match="(zerodr adapt|run its target) again"):
+        Retriever.load(folder)
+
+
 def test_wrong_calls_are_answered(root, monkeypatch, tmp_path):
     monkeypatch.chdir(root)
     retriever = Retriever.load(f"exports/{LEXICAL}")

@@ -13,6 +13,7 @@ from numbers import Integral
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 import pyarrow as pa
@@ -86,8 +87,12 @@ class Retriever:
         self._sources = of_retriever(folder, self.index)
         self._models: dict[str, Queries] = {}
         self._encoders: dict[str, Encoder] = {}
-        self._texts, self._changes = Documents(self.index), Lock()
-        self._now = self._open()
+        try:
+            self._texts, self._changes = Documents(self.index), Lock()
+            self._now = self._open()
+        except (LookupError, ValueError, OSError) as error:
+            problem = f"holds a file that is missing, cut off or damaged ({type(error).__name__}: {error})"
+            raise ArtifactError(self.index, problem, folders.AGAIN) from error
 
     @classmethod
     def load(cls, folder: str | Path, index: str | Path | None = None) -> Retriever:
@@ -109,6 +114,9 @@ class Retriever:
     def search(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
         """Find the best `k` documents of each query, best first.
 
+        There are fewer where fewer are found: BM25 finds what shares a word with the query, and a fusion what is among
+        the first of one of its two rankings (`entries` in retriever.json, 100).
+
         Raises:
             ConfigError: queries that are no list of texts, or a `k` that is no whole number from 1.
         """
@@ -120,7 +128,7 @@ class Retriever:
         if not isinstance(k, Integral) or k < 1:
             raise ConfigError(f"k={k}", "expected at least 1, a whole number", "ask for a document")
         now = self._now
-        return [self._hits(now, query, k) for query in queries]
+        return [self._hits(now, normalize("NFC", query), k) for query in queries]
 
     def _hits(self, now: Holdings, query: str, k: int) -> list[Hit]:
         found = now.searcher.search(query, k, {})
@@ -312,7 +320,7 @@ def encode_documents(encoder: Encoder, texts: Sequence[str], params: Mapping[str
 
 
 def _read(documents: Iterable[Document]) -> dict[str, tuple[str, str]]:
-    """Read documents as title and text by id."""
+    """Read documents as title and text by id; a letter and its accent become one character, as in the folder's."""
     read: dict[str, tuple[str, str]] = {}
     if isinstance(documents, Mapping):
         raise CollectionError("documents", "is one document, expected a list of them", "write add([{...}])")
@@ -328,5 +336,5 @@ def _read(documents: Iterable[Document]) -> dict[str, tuple[str, str]]:
             raise CollectionError(f"document {number}", problem, "replace it: files hold neither")
         if name in read:
             raise CollectionError(f"document {number}", f"has the id {name!r}, as another one", "give each once")
-        read[name] = title, text
+        read[name] = normalize("NFC", title), normalize("NFC", text)
     return read
