@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -196,6 +197,23 @@ def test_a_loss_of_ones_own_returns_one_number_with_a_gradient(project, returned
         objective(batch())
 
 
+def test_a_loss_of_ones_own_with_an_argument_teacher_needs_and_gets_one(project):
+    write_new("loss", "distil")
+    LOSSES.write_text("def distil(scores, teacher, weight: float = 1.0):\n    return (scores - teacher).mean()\n")
+    Path("config/my/dpr-distil.yaml").unlink()
+    recipe = Path("config/my/taught.yaml")
+    loss = "objective: {name: distil, arguments: {weight: 2.0}, inverse_temperature: 1.0}"
+    recipe.write_text(f"like: kd\nlabel: Taught\nsettings:\n  chain:\n    ep0:\n      {loss}\n")
+    assert Plan(load_bench(project, {})).method("taught").settings.chain["ep0"].teacher == "cross-encoder"
+    recipe.write_text(recipe.read_text().replace("      objective", "      teacher: null\n      objective"))
+    with pytest.raises(ConfigError, match="objective distil follows a teacher's scores: name a `teacher`"):
+        load_bench(project, {})
+    LOSSES.write_text("def distil(scores, weight: float = 1.0):\n    return scores.mean()\n")
+    recipe.write_text(recipe.read_text().replace("      teacher: null\n", ""))
+    with pytest.raises(ConfigError, match="objective distil reads no teacher's scores: leave `teacher` out"):
+        load_bench(project, {})
+
+
 @pytest.mark.parametrize(
     ("returned", "told"),
     [
@@ -355,4 +373,19 @@ def test_likes_of_nothing_and_of_variants_name_what_is_near(project):
         load_bench(project, {})
     mine.write_text("like: dpr+official\n")
     with pytest.raises(ConfigError, match=r"dpr\+official is a variant, expected a recipe: write like: dpr"):
+        load_bench(project, {})
+
+
+def test_seeds_twice_and_yaml_in_capitals_are_refused_and_equal_labels_are_told_apart(project):
+    with pytest.raises(ConfigError, match="seeds: 14: is there twice"):
+        load_bench(project, {"seeds": "14,14"})
+    with pytest.raises(ConfigError, match="seeds: 13: is there twice"):
+        load_bench(project, {"seeds": [13, 13]})
+    write_new("method", "mine")
+    recipe = Path("config/my/mine.yaml")
+    recipe.write_text(re.sub("(?m)^label:.*", "label: DPR", recipe.read_text()))
+    plan = Plan(load_bench(project, {"methods": "dpr,mine,ance"}))
+    assert [plan.label(name) for name in plan.methods] == ["DPR (dpr)", "DPR (mine)", "ANCE"]
+    recipe.rename("config/my/mine.YAML")
+    with pytest.raises(ConfigError, match="mine.YAML: is no file of yours, .*rename it to mine.yaml"):
         load_bench(project, {})

@@ -204,7 +204,7 @@ def test_chains_that_cannot_be_unfolded(chain, told):
         (
             "name: pairwise_nll",
             "name: margin_mse",
-            r"key 'settings.chain.ep0': objectives margin_mse and kl need `teacher`, and only they use one: corr",
+            r"key 'settings.chain.ep0': objective margin_mse follows a teacher's scores: name a `teacher`: corr",
         ),
         (
             "name: pairwise_nll",

@@ -102,9 +102,11 @@ def yaml_files(folder: Path, where: str, what: str) -> list[Path]:
     """List the YAML files of a folder in alphabetical order.
 
     Raises:
-        ConfigError: a file ends in .yml.
+        ConfigError: a file ends in .yml or .YAML.
     """
-    for path in sorted(folder.glob("*.yml")):
+    for path in sorted(path for path in folder.glob("*.*") if path.suffix.lower() in (".yml", ".yaml")):
+        if path.suffix == ".yaml":
+            continue
         raise ConfigError(
             f"{where}/{path.name}", f"is no {what}, their files end in .yaml", f"rename it to {path.stem}.yaml"
         )

@@ -24,7 +24,6 @@ from zerodr.config.training import (
     check_negative_counts,
 )
 
-DISTILLATION = ("margin_mse", "kl")
 NOT_FOR_PRETRAINING = ("consecutive_negatives", "keep_optimizer", "dev_negatives", "lora_rank")
 Scope = Literal["shared", "target"]
 
@@ -144,9 +143,11 @@ class FinetuneStage(LearningStage, FollowingStage):
 
     @model_validator(mode="after")
     def _learns(self) -> FinetuneStage:
-        distils, hard = self.objective.name in DISTILLATION, self.objective.negatives_per_query
-        if distils != (self.teacher is not None):
-            raise ValueError("objectives margin_mse and kl need `teacher`, and only they use one")
+        distils, hard = self.objective.distils, self.objective.negatives_per_query
+        if distils and self.teacher is None:
+            raise ValueError(f"objective {self.objective.name} follows a teacher's scores: name a `teacher`")
+        if distils is False and self.teacher is not None:
+            raise ValueError(f"objective {self.objective.name} reads no teacher's scores: leave `teacher` out")
         if hard and self.negatives.source == "none":
             raise ValueError("objective.negatives_per_query needs negatives, but negatives.source is none")
         if not hard and self.negatives.source != "none":

@@ -21,17 +21,19 @@ class Loss(NamedTuple):
         options: keys of ObjectiveSettings that it reads beside its name and `negatives_per_query`.
         function: `module:function` of zerodr.losses, called with the scores of a query's documents and these options;
             empty for a loss of vectors, which has a class in zerodr.training.objectives.
+        distils: the function has an argument `teacher`, a teacher's scores.
     """
 
     options: tuple[str, ...] = ()
     function: str = ""
+    distils: bool = False
 
 
 LOSSES = {
     "pairwise_nll": Loss(),
     "info_nce": Loss(("in_batch", "mask_known_positives", "inverse_temperature")),
-    "margin_mse": Loss(("inverse_temperature",), "distillation:margin_mse"),
-    "kl": Loss(("teacher_temperature", "inverse_temperature"), "distillation:kl_distillation"),
+    "margin_mse": Loss(("inverse_temperature",), "distillation:margin_mse", distils=True),
+    "kl": Loss(("teacher_temperature", "inverse_temperature"), "distillation:kl_distillation", distils=True),
 }
 
 
@@ -241,6 +243,15 @@ class ObjectiveSettings(LossSettings):
         if self.name not in LOSSES:
             return kind_of(CUSTOM, self.name) == "function"
         return self.name != "info_nce" or not self.in_batch
+
+    @property
+    def distils(self) -> bool | None:
+        """Whether the loss follows a teacher's scores; None for a class of the user's own, which may."""
+        if self.name in LOSSES:
+            return LOSSES[self.name].distils
+        if kind_of(CUSTOM, self.name) == "class":
+            return None
+        return "teacher" in (parameters(CUSTOM, self.name) or {})
 
     @property
     def options(self) -> set[str]:

@@ -14,7 +14,7 @@ from zerodr.config.base import Settings, validate
 from zerodr.config.measures import FIRST
 from zerodr.errors import CollectionError, ProtocolError
 from zerodr.evaluation.numbers import tsv
-from zerodr.evaluation.significance import few_queries, holm, paired_tests
+from zerodr.evaluation.significance import FEW, few_queries, holm, paired_tests
 
 METRIC = "ndcg_cut_10"
 CARD = ["split", "protocol", "depth", "exclude_self"]
@@ -146,7 +146,8 @@ def write_tests(path: Path, tests: pd.DataFrame, settings: CompareSettings) -> N
         f"each method against {settings.baseline} on the same queries, {settings.metric}; "
         f"{'one of a further seed against the baseline of that seed; ' if settings.controls else ''}"
         "difference: method minus baseline",
-        "p_t: two-sided paired t-test; p_randomization: two-sided sign-flip permutation test, "
+        f"p_t: two-sided paired t-test, over fewer than {FEW} queries the larger p of it and of the sign-flip test; "
+        "p_randomization: two-sided sign-flip permutation test, "
         f"{settings.samples} permutations, (1 + extreme) / (1 + permutations)",
         f"_holm: Holm's step-down correction over the {len(tests)} tests of this table",
         "effect: Cohen's d of paired differences; low, high: 95 % interval of the difference, from means of subsets "

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 from zerodr.config.base import canonical_json
@@ -140,6 +141,18 @@ class Plan:
     def methods(self) -> tuple[str, ...]:
         """Rows of the main table."""
         return self.bench.rows
+
+    @cached_property
+    def _labels(self) -> dict[str, set[str]]:
+        rows: dict[str, set[str]] = {}
+        for name in self.methods:
+            rows.setdefault(self.method(name).label, set()).add(name)
+        return rows
+
+    def label(self, name: str) -> str:
+        """Label of a method; with its name where another row of the main table bears the same."""
+        label = self.method(name).label
+        return f"{label} ({name})" if self._labels.get(label, set()) - {name} else label
 
     @property
     def ranked(self) -> list[str]:

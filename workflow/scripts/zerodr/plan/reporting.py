@@ -110,7 +110,7 @@ def _unjudged(plan: Plan, name: str) -> str:
 def row(plan: Plan, name: str) -> Params:
     """A row of a table. Rows that the configuration names have no family."""
     family = plan.bench.family(name)
-    facts = {"name": name, "label": plan.method(name).label, "remark": remark_of(plan, name), "family": family}
+    facts = {"name": name, "label": plan.label(name), "remark": remark_of(plan, name), "family": family}
     method = plan.method(name)
     if isinstance(method, ScoresMethod):
         return facts | {"scores": method.settings.model_dump(mode="json")}
@@ -219,7 +219,7 @@ def _queries_inputs(plan: Plan, wc: Any) -> Files:
 def _queries_params(plan: Plan, wc: Any) -> Params:
     first = plan.config.baseline if plan.config.baseline in plan.ranked else plan.ranked[0]
     shown = [{"name": row.name, "label": row.label, "split": row.evaluation_split} for row in plan.columns]
-    labels = {name: plan.method(name).label for name in plan.ranked}
+    labels = {name: plan.label(name) for name in plan.ranked}
     pairs = [[name, row.name] for name, row in _runs(plan)]
     return TEXTS | {"runs": pairs, "labels": labels, "collections": shown, "baseline": first}
 
@@ -238,7 +238,7 @@ def _page_inputs(plan: Plan, wc: Any) -> Files:
 def _page_params(plan: Plan, wc: Any) -> Params:
     row, methods = plan.collection(wc.collection), (wc.model, wc.baseline)
     shown = {"name": row.name, "label": row.label, "split": row.evaluation_split}
-    labels = {name: plan.method(name).label for name in methods}
+    labels = {name: plan.label(name) for name in methods}
     runs = [[name, row.name] for name in methods]
     return TEXTS | {"runs": runs, "labels": labels, "collections": [shown], "baseline": wc.baseline}
 
