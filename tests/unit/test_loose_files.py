@@ -134,6 +134,8 @@ def test_lines_at_the_edge_of_a_page_that_differ_in_more_than_its_number_are_tex
         ("a.md", "---\ntitle: Pumps\n---\n# Own\nValves.", "Own", "Valves."),
         ("a.md", "---\nA rule above.\n\n---\nValves.", "a", "A rule above.\nValves."),
         ("a.html", "<form><h1>Pumps</h1><p>Valves.</p><select><option>x</select></form>", "Pumps", "Valves."),
+        ("a.html", "<title> Pumps </title><p>Valves.</p>", "Pumps", "Valves."),
+        ("a.html", "<title>Shop</title><h1>Pumps</h1><p>Valves.</p>", "Pumps", "Valves."),
         ("a.html", "<p>Valves.</p><form>Search <input><button>go</button></form>", "a", "Valves."),
         ("a.html", "<header><h2>Site</h2></header><article><header><h2>Pumps</h2></header>Valves.</article>",
          "Pumps", "Valves."),

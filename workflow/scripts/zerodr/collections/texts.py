@@ -175,12 +175,18 @@ def _lines(text: str) -> str:
 
 
 def html_blocks(text: str) -> Iterator[Block]:
-    """Return the headings and paragraphs of a web page, without menus and scripts; cells of a table's row in one."""
+    """Return the headings and paragraphs of a web page, without menus and scripts; cells of a table's row in one.
+
+    The title of a page without a heading of the first level is one.
+    """
     from selectolax.lexbor import LexborHTMLParser
 
     tree = LexborHTMLParser(text)
     if tree.body is None:
         return
+    title = tree.css_first("head > title")
+    if title is not None and tree.css_first("h1") is None and (named := " ".join(title.text().split())):
+        yield Block(1, named)
     for node in tree.css(SKIPPED):
         if node.parent is not None and not _holds_text(node):
             node.decompose()
