@@ -26,7 +26,7 @@ FOLDER = ROOT / "docs/pictures"
 PORT, START_S, SETTLE_S = 5099, 120, 8.0
 QUERY = "does vitamin D prevent cancer"
 TIDY = "for (const button of document.querySelectorAll('button[aria-label=Close]')) button.click()"
-OPEN = """(name => [...document.querySelectorAll('a')].find(a => a.textContent.trim() === name)
+OPEN = """(name => [...document.querySelectorAll('a')].find(a => a.textContent.trim().split(' (')[0] === name)
   .closest('.ag-cell-wrapper').querySelector('button').click())({})"""
 
 
@@ -115,7 +115,6 @@ def main() -> None:
     if BROWSER is None or page is None:
         sys.stderr.write("no pictures of other pages: they need Chromium and a finished main table (make mini)\n")
         return
-    take("leaderboard", page.as_uri(), 1100, 430)
     cell = "[...document.querySelectorAll('#main tbody tr')].pop().querySelector('[data-cell]').click()"
     take("leaderboard-cell", page.as_uri(), 1100, 760, cell)
     queries = sorted(page.with_suffix("").glob("queries/*/*.html"))
