@@ -6,7 +6,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator
 
-from zerodr.config.custom import defined, kind_of
+from zerodr.config.custom import defined, kind_of, parameters
 from zerodr.errors import nearest
 
 
@@ -134,7 +134,10 @@ def label_of(name: str) -> str:
 
 
 def _known(name: str) -> str:
-    measure_of(name)
+    for function in custom_functions([name]):
+        takes = parameters(CUSTOM, function)
+        if takes is not None and (not takes or sum(one.needed for one in takes.values()) > 1):
+            raise ValueError(f"{function} of {CUSTOM} takes a judged run and a cutoff: def {function}(run, cut)")
     return name
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, model_validator
@@ -286,6 +287,8 @@ class ObjectiveSettings(LossSettings):
         if lacking := [key for key, one in takes.items() if one.needed and key not in self.arguments]:
             raise ValueError(f"arguments: {self.name} of {CUSTOM} needs {', '.join(lacking)}")
         for key, value in self.arguments.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"arguments: {key} of {self.name} is {value}, expected a number")
             if type(value) not in KINDS.get(takes[key].kind, (type(value),)):
                 raise ValueError(f"arguments: {key} of {self.name} is a {takes[key].kind}, found {value!r}")
 
