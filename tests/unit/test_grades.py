@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from encoder_helpers import make_collection
 from hypothesis import given
 from hypothesis.strategies import characters, text
-from encoder_helpers import make_collection
 
 from zerodr.errors import CollectionError
 from zerodr.evaluation.grades import id_cell, id_of_cell, offer, read_grades, read_rows

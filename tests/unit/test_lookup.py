@@ -163,6 +163,8 @@ def test_the_server_answers_json_and_refuses_other_hosts(desk):
     assert about["documents"] == 4 and about["chosen"] == [DENSE, LEXICAL]
     assert {row["name"]: row["evaluated"] for row in about["methods"]} == {DENSE: True, LEXICAL: True, FUSED: False}
     asked = {"query": "pie", "methods": [DENSE], "count": 1}
+    half = client.post("/api/search", content=json.dumps(asked | {"query": "\ud83d"}))
+    assert half.status_code == 400 and "holds half a character" in half.text
     found = client.post("/api/search", content=json.dumps(asked)).json()
     assert [row["id"] for row in found["columns"][0]["documents"]] == ["pie"]
     assert client.post("/api/gains", json={"left": DENSE, "right": LEXICAL}).json()["queries"] == 2

@@ -123,7 +123,7 @@ class Retriever:
         if isinstance(queries, str):
             raise ConfigError("queries", "is one text, expected a list of them", 'write search(["..."])')
         queries = list(queries)
-        if strange := [query for query in queries if not isinstance(query, str)]:
+        if strange := [query for query in queries if not isinstance(query, str) or SURROGATE.search(query)]:
             raise ConfigError("queries", f"holds {strange[0]!r:.80}, expected texts", 'write search(["..."])')
         if not isinstance(k, Integral) or k < 1:
             raise ConfigError(f"k={k}", "expected at least 1, a whole number", "ask for a document")

@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from zerodr.collections.audit import SURROGATE
 from zerodr.errors import ConfigError, MachineError, ZerodrError
 from zerodr.lookup.desk import Desk
 from zerodr.lookup.openapi import describe
@@ -86,6 +87,8 @@ def _field(asked: dict[str, Any], name: str, kind: type, default: Any = None) ->
     value = asked.get(name, default)
     if not isinstance(value, kind) or isinstance(value, bool):
         raise ConfigError(name, f"expected {kind.__name__}, found {value!r:.60}", "send it with the request")
+    if isinstance(value, str) and SURROGATE.search(value):
+        raise ConfigError(name, f"holds half a character, {value!r:.60}", "send it as UTF-8")
     return value
 
 
