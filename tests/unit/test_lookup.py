@@ -13,6 +13,7 @@ from lookup_helpers import DENSE, DOCUMENTS, FUSED, LEXICAL, QUERIES, ROOT, make
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
+from zerodr.artifacts.record import record_path
 from zerodr.artifacts.trec import read_run
 from zerodr.collections.access import CORPUS_SCHEMA
 from zerodr.config.load import load_bench
@@ -112,6 +113,19 @@ def test_a_model_that_is_damaged_is_named(desk):
             desk.searcher(DENSE)
     finally:
         weights.write_bytes(whole)
+
+
+def test_vectors_of_other_weights_than_the_models_are_refused(desk):
+    record = record_path(MODEL)
+    written = record.read_text()
+    record.write_text(json.dumps(json.loads(written) | {"digest": "0" * 64}))
+    try:
+        with pytest.raises(
+            ArtifactError, match="00001.npy: was made by other weights than .* holds now"
+        ):
+            open_desk(f"{DENSE}/notes", "bm25", "")[0].searcher(DENSE)
+    finally:
+        record.write_text(written)
 
 
 @pytest.mark.parametrize("method", [DENSE, LEXICAL, FUSED])

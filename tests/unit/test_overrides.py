@@ -77,6 +77,7 @@ def test_other_seeds_are_changed_too(root):
             "key 'settings.chain.ep0.training.steps': expected a whole number, found 'many'",
         ),
         ("dpr.training.steps=[", "its value is no YAML"),
+        ("all-minilm-l6-v2.query_prefix='a: ','a:'", "query_prefix 'a: ' and query_prefix 'a:' have one name"),
     ],
 )
 def test_a_mistake_is_a_sentence(root, word, message):

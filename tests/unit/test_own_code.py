@@ -313,11 +313,7 @@ def test_likes_of_nothing_and_of_variants_name_what_is_near(project):
         load_bench(project, {})
 
 
-def test_seeds_twice_and_yaml_in_capitals_are_refused_and_equal_labels_are_told_apart(project):
-    with pytest.raises(ConfigError, match="seeds: 14: is there twice"):
-        load_bench(project, {"seeds": "14,14"})
-    with pytest.raises(ConfigError, match="seeds: 13: is there twice"):
-        load_bench(project, {"seeds": [13, 13]})
+def test_yaml_in_capitals_is_refused_and_equal_labels_are_told_apart(project):
     write_new("method", "mine")
     recipe = Path("config/my/mine.yaml")
     recipe.write_text(re.sub("(?m)^label:.*", "label: DPR", recipe.read_text()))

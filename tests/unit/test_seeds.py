@@ -100,13 +100,26 @@ def test_methods_that_draw_random_numbers(plan):
     assert not {"zero", "hybrid", "hybrid+teacher", "hybrid+zero", "cross-encoder+zh"} & names
 
 
+def test_a_fusion_like_another_draws_what_its_own_members_draw_and_a_seed_of_its_own_is_no_second_one():
+    base = {"kind": "fusion", "settings": {"runs": ["bm25", "released"]}}
+    recipes = {
+        "trained": {"kind": "trained", "settings": {"encoder": {}}, "seed": 14},
+        "hybrid": base,
+        "mine": base | {"label": "Mine", "changes": [{"settings": {"runs": ["bm25", "trained"]}}]},
+    }
+    assert drawing(recipes) == {"trained", "mine"}
+    more = with_seeds(recipes, (14, 15))
+    assert {*more} - {*recipes} == {"trained-seed15", "mine-seed14", "mine-seed15"}
+    assert more["mine-seed15"]["changes"][0]["settings"]["runs"] == ["bm25", "trained-seed15"]
+
+
 def test_rows_of_the_table_are_repeated_by_seed(root):
     rows = load_bench(root, {"scale": "lab", "seeds": ["13", "14", "15"], "methods": ["bm25-flat", "dpr"]}).rows
     assert rows == ("bm25-flat", "dpr", "dpr-seed14", "dpr-seed15")
     assert load_bench(root, {"methods": ["dpr-seed14+official"]}).methods["dpr-seed14+official"].seed == 14
 
 
-@pytest.mark.parametrize("seeds", ["14,14"])
+@pytest.mark.parametrize("seeds", ["14,14", [13, 13]])
 def test_a_seed_is_named_once(root, seeds):
     with pytest.raises(ConfigError, match="name one seed twice: name each once"):
         load_bench(root, {"seeds": seeds})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -73,9 +75,35 @@ def test_a_foreign_input_that_an_older_one_replaced_is_found(plan, monkeypatch, 
     assert list(replaced_inputs(HITS, read_record)) == [COLLECTION]
 
 
+def test_a_large_foreign_input_whose_folder_was_renamed_is_found(plan, monkeypatch):
+    record_path(COLLECTION).unlink()
+    folder = Path(COLLECTION).parent
+    other = folder.with_name("other")
+    shutil.copytree(folder, other)
+    (other / Path(COLLECTION).name).write_bytes(Path(COLLECTION).read_bytes()[:-1] + b" ")
+    time.sleep(0.05)
+    os.utime(record_path(HITS))
+    monkeypatch.setattr(trust, "READ_BYTES", 0)
+    time.sleep(0.05)
+    folder.rename(folder.with_name("earlier"))
+    other.rename(folder)
+    assert list(replaced_inputs(HITS, read_record)) == [COLLECTION]
+
+
+def test_another_version_of_a_models_package_is_found(plan, monkeypatch):
+    record = read_record(HITS)
+    origin = {"query": {"packages": {"a-model": "0.1.0"}}, "document": {"packages": {"another": "1"}}}
+    monkeypatch.setattr(trust, "version", {"a-model": "0.2.0", "another": "1"}.__getitem__)
+    trust._version.cache_clear()
+    changed = record | {"notes": record["notes"] | {"origin": origin}}
+    reader = lambda path: changed if path == HITS else read_record(path)  # noqa: E731
+    assert list(replaced_inputs(HITS, reader)) == ["a-model"]
+    trust._version.cache_clear()
+
+
 def test_a_large_foreign_input_is_not_read_for_each_plan(plan, monkeypatch):
     record_path(COLLECTION).unlink()
-    os.utime(record_path(HITS), ns=(0, os.stat(COLLECTION).st_ctime_ns + 1))
+    os.utime(record_path(HITS), (time.time() + 60,) * 2)
     monkeypatch.setattr(trust, "READ_BYTES", 0)
     monkeypatch.setattr(trust, "file_digest", lambda path: pytest.fail(f"reads {path}"))
     assert list(replaced_inputs(HITS, read_record)) == []

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from zerodr.config.base import Settings
+from zerodr.config.layers import overlay
 from zerodr.errors import ConfigError
 
 NAMING = ("init", "source", "model", "memory", "runs", "teacher", "dam")  # keys whose values name methods
@@ -45,10 +46,20 @@ def with_seeds(recipes: Mapping[str, Any], seeds: tuple[int, ...]) -> dict[str, 
     names, added = drawing(recipes), dict[str, Any]()
     for recipe in dict.fromkeys(name.partition("+")[0] for name in sorted(names)):
         for seed in seeds:
+            if recipes[recipe].get("seed") == seed:  # it is its own counterpart
+                continue
             if (name := seeded(recipe, seed)) in recipes:
                 raise ConfigError(f"seeds: {seed}", f"{name} is the name of a recipe of yours", "rename one of them")
             added[name] = _labelled(_renamed(recipes[recipe], names, seed), seed) | {"seed": seed}
     return dict(recipes) | added
+
+
+def laid_settings(written: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a recipe with those that a recipe `like:` it lays over them, scales left out."""
+    settings = written["settings"]
+    for change in written.get("changes", ()):
+        settings = overlay(settings, change.get("settings") or {})
+    return settings
 
 
 def _labelled(written: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -70,11 +81,12 @@ def drawing(recipes: Mapping[str, Any]) -> set[str]:
             continue
         listed = written.get("variants")
         variants = listed if isinstance(listed, dict) else {}
-        types = {str(one) for key, one in _values(written["settings"]) if key == "type"}
+        base = laid_settings(written)
+        types = {str(one) for key, one in _values(base) if key == "type"}
         trains = written.get("kind") == "mixture" or written.get("kind") == "trained" and types <= {RANKING}
         for name, change in {recipe: {}, **{f"{recipe}+{key}": value for key, value in variants.items()}}.items():
             changed = change.get("settings") if isinstance(change, dict) else None
-            settings = written["settings"] | (changed if isinstance(changed, dict) else {})
+            settings = base | (changed if isinstance(changed, dict) else {})
             if written.get("kind") in COMPOSED:
                 members[name] = {str(one) for key, one in _values(settings) if key in NAMING}
             if trains or settings.get("attention") is not None:
@@ -184,7 +196,7 @@ def _counterparts(recipes: Mapping[str, Any], start: OtherStart) -> dict[str, st
     mappings = {name: written for name, written in recipes.items() if isinstance(written, dict)}
     names |= {name: renamed(name, start) for name, written in mappings.items() if written.get("start") == SHARED}
     composed = {
-        key: _members(written["settings"] | value.get("settings", {}))
+        key: _members(laid_settings(written) | value.get("settings", {}))
         for name, written in mappings.items()
         if written.get("kind") in COMPOSED
         for key, value in {name: written, **{f"{name}+{v}": c for v, c in written.get("variants", {}).items()}}.items()
@@ -203,20 +215,20 @@ def _change(written: dict[str, Any], variant: str, start: OtherStart, names: Map
     """Describe a counterpart as a variant of the recipe: all that differs from the recipe."""
     if written["kind"] == "fusion":
         base = written["variants"][variant] if variant else {"label": written["label"]}
-        settings = written["settings"] | base.get("settings", {})
+        settings = laid_settings(written) | base.get("settings", {})
         runs = [names.get(run, run) for run in settings["runs"]]
         label = f"{base['label'].partition(' + ')[0]} + {runs[1].replace('+', ' from ')}"
         return {"label": label, "remark": "", "settings": settings | {"runs": runs}}
     if written["kind"] == "feedback":
         base = written["variants"][variant] if variant else {"label": written["label"]}
-        settings = written["settings"] | base.get("settings", {})
+        settings = laid_settings(written) | base.get("settings", {})
         members = {key: names.get(settings[key], settings[key]) for key in ("model", "memory")}
         label = f"{base['label']} from {start.name}"
         return {"label": label, "remark": "", "settings": settings | members}
     encoder: dict[str, Any] = {"init": start.model, "revision": start.revision}
     encoder |= {"pooling": start.pooling, "similarity": "cosine" if start.inner_product is None else "dot"}
     encoder |= {"head": "kept"} if start.head else {}
-    lengths, chain = written["settings"]["encoder"], written["settings"]["chain"]
+    lengths, chain = (laid_settings(written)[key] for key in ("encoder", "chain"))
     query_tokens = min(start.max_tokens, lengths["query_tokens"] + start.prefix_tokens)
     if query_tokens != lengths["query_tokens"]:
         encoder["query_tokens"] = query_tokens

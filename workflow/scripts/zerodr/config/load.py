@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -178,8 +177,8 @@ def _tuples(values: dict[str, Any]) -> dict[str, Any]:
             int(word) if word.strip().isascii() and word.strip().isdigit() else word for word in words
         )
     if isinstance(values.get("seeds"), list | tuple):  # the first one is there anyway
-        if twice := [str(seed) for seed, count in Counter(map(str, values["seeds"])).items() if count > 1]:
-            raise ConfigError(f"seeds: {twice[0]}", "is there twice", "name each seed once")
+        if len({*map(str, values["seeds"])}) < len(values["seeds"]):
+            raise ConfigError("seeds", "name one seed twice", "name each once")
         values["seeds"] = tuple(seed for seed in values["seeds"] if str(seed) != str(values.get("seed", SEED)))
     values = {
         k: tuple(word.strip() for word in v.split(",")) if k in lists and isinstance(v, str) else v

@@ -5,6 +5,7 @@
 
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
@@ -118,10 +119,14 @@ def add_overrides(
             file = Path(recipe_file(recipe, config))
             stages = _written_stages(file, names[recipe], variant, scale, scales, starts)
             listed = names[recipe].get("variants") or {}
+            combined = list(_variants(methods[name], overrides, stages))
+            if twice := [key for key, count in Counter(key for key, _, _ in combined).items() if count > 1]:
+                labels = " and ".join(label for key, label, _ in combined if key == twice[0])
+                raise ConfigError(f"set {overrides[0].word}", f"{labels} have one name", "write a recipe for one")
             new = {
                 key: {"over": [variant] if variant else [], "label": f"{methods[name].label} ({label})"}
                 | {"settings": settings}
-                for key, label, settings in _variants(methods[name], overrides, stages)
+                for key, label, settings in combined
             }
             if taken := new.keys() & listed.keys():
                 raise ConfigError(f"set {overrides[0].word}", f"{recipe}+{min(taken)} exists already", "name that one")

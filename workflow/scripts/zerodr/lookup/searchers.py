@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from zerodr.artifacts.parquet import AGAIN
-from zerodr.artifacts.record import BlameInputs, record_path
+from zerodr.artifacts.record import BlameInputs, read_record, record_path
 from zerodr.artifacts.trec import order_rows
 from zerodr.collections.access import corpus_ids, corpus_size
 from zerodr.config.base import validate
@@ -311,7 +311,12 @@ class CorpusVectors:
 
     @classmethod
     def open(cls, source: Source) -> CorpusVectors:
-        """Open the vectors of a source, in memory where they are not too large."""
+        """Open the vectors of a source, in memory where they are not too large.
+
+        Raises:
+            ArtifactError: they are not of all documents, or of other weights than its model has now.
+        """
+        refuse_other_model(source)
         ids = corpus_ids(Path(source.collection).parent)
         shards = [Vectors.open(Path(path)) for path in source.index]
         rows = sum(shard.rows for shard in shards)
@@ -319,6 +324,20 @@ class CorpusVectors:
             raise ArtifactError(source.index[0], f"expected {len(ids)} vectors, found {rows}", AGAIN)
         whole = sum(shard.array.nbytes for shard in shards) <= LARGEST_LOADED
         return cls(ids, [Vectors(np.array(shard.array)) for shard in shards] if whole else shards)
+
+
+def refuse_other_model(source: Source) -> None:
+    """Refuse vectors that the model made before it was made anew: queries of one say nothing about the other's.
+
+    Raises:
+        ArtifactError: names the vectors.
+    """
+    for path in source.index:
+        record = read_record(path)
+        for entry in record["inputs"] if record else ():
+            now = read_record(entry["path"]) if entry["name"] == "model" else None
+            if now is not None and now["digest"] != entry["digest"]:
+                raise ArtifactError(path, f"was made by other weights than {entry['path']} holds now", AGAIN)
 
 
 class DenseSearcher:

@@ -158,9 +158,9 @@ def prepare(request: AdaptRequest, plan_of: Callable[[Values], Plan]) -> tuple[V
     values.setdefault("byo_language", row.language)  # reported already
     check_analyzer(row.language)
     if request.proxies or not row.evaluation_split:
-        values["held_out"] = HELD_OUT
+        values["held_out"] = values.get("held_out") or HELD_OUT
         if row.language == ENGLISH and can_write(plan_of(values)):
-            values["held_out_questions"] = QUESTIONS
+            values.setdefault("held_out_questions", QUESTIONS)
     from zerodr.evaluation.grades import read_rows
 
     judged = Path("results/adapted", row.name, TO_JUDGE)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -145,12 +146,31 @@ def replaced_inputs(artifact: str, records: Reader) -> Iterator[str]:
         path, now = Path(entry["path"]), records(entry["path"])
         if path.is_file() and (now["digest"] if now else _foreign_digest(path, artifact, entry)) != entry["digest"]:
             yield entry["path"]
+    yield from _other_packages(record["notes"].get("origin") if record else None)
+
+
+def _other_packages(origin: Any) -> Iterator[str]:
+    """List the packages that gave a model its weights and have another version here."""
+    for key, value in origin.items() if isinstance(origin, dict) else ():
+        if key == "packages":
+            yield from (name for name, read in value.items() if _version(name) not in ("", read))
+        else:
+            yield from _other_packages(value)
+
+
+@cache
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def _foreign_digest(path: Path, artifact: str, entry: dict[str, Any]) -> str:
     """Return the digest of a file without a record; of a large one that is older than its use, the known one."""
     stat = path.stat()
-    changed = max(stat.st_ctime_ns, path.lstat().st_ctime_ns)  # `cp -p` and `touch -d` set no such time
+    # `cp -p` and `touch -d` set no such time; a folder above that was renamed, or a link to another one, does.
+    changed = max(stat.st_ctime_ns, *(one.lstat().st_ctime_ns for one in (path, *path.absolute().parents)))
     if stat.st_size > READ_BYTES and changed < record_path(artifact).stat().st_mtime_ns:
         return entry["digest"]
     return _digest(path, stat.st_size, stat.st_mtime_ns, changed)

@@ -20,6 +20,7 @@ from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.dense import embedded_by, embedding, embeddings_for
 from zerodr.plan.lines import SCOPE, Link
+from zerodr.plan.mining import writer_files
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import PARAMS, Files, Params, inputs, params
 from zerodr.plan.reporting import remark_of
@@ -87,7 +88,8 @@ def has_unjudged_queries(plan: Plan, row: Collection) -> bool:
 def _hold_out_inputs(plan: Plan, wc: Any) -> Files:
     earlier = plan.config.retained.get(paths.collection(wc.collection))
     source = {"collection": paths.collection(plan.collection(wc.collection).held_out_of)}
-    return source | ({"earlier": earlier} if earlier else {})
+    writer = plan.config.question_writer if plan.config.held_out_questions else None
+    return source | ({"earlier": earlier} if earlier else {}) | writer_files(writer.model if writer else "")
 
 
 @params("hold_out_items")

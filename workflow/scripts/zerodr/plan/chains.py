@@ -313,6 +313,7 @@ class Chains(Lines):
         return [
             self.history_before(link) if models else None,
             stage.negatives,
+            stage.teacher == FILE,
             stage.training.dev_queries,
             self.source_of(link.method),
             settings.source_split,

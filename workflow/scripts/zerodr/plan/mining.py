@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from zerodr.config.generation import GenerateSettings
+from zerodr.config.load import files_of_model
 from zerodr.config.methods import FusionSettings, LexicalSettings, TrainedMethod
 from zerodr.config.stages import FinetuneStage
 from zerodr.config.training import FILE
@@ -246,7 +247,14 @@ def _generate_inputs(plan: Plan, wc: Any) -> Files:
     """The target, and its BM25 index where questions make a round trip."""
     name, writer = plan.chains.only_member(wc.scope), _generation(plan, plan.link(wc)).writer
     files = {"collection": paths.collection(name)}
-    return files | ({"index": paths.bm25_index(INDEX, name)} if writer and writer.round_trip else {})
+    files |= {"index": paths.bm25_index(INDEX, name)} if writer and writer.round_trip else {}
+    return files | writer_files(writer.model if writer else "")
+
+
+def writer_files(model: str) -> Files:
+    """Files of a language model in a folder, which are inputs of what it writes."""
+    files = files_of_model(model) if model else []
+    return {"writer": files} if files else {}
 
 
 @params("generate_queries")
