@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from pathlib import Path
@@ -12,9 +13,11 @@ import pytest
 from tests.unit.page_helpers import make_pages
 
 from zerodr.artifacts.provenance import Warnings
+from zerodr.artifacts.record import record_path
 from zerodr.errors import ArtifactError
 from zerodr.pages import costs, drawing
 from zerodr.pages.report import write_report
+from zerodr.plan import paths
 
 
 def record(rule: str, metrics: dict[str, list[float]] | None = None, **more: Any) -> dict[str, Any]:
@@ -103,4 +106,14 @@ def test_a_report_without_a_table_says_what_to_run(folder):
 
     plan = make_evaluated(folder)
     with pytest.raises(ArtifactError, match="needs a finished main table .*run: make mini"):
+        write_report(plan)
+
+
+def test_a_report_with_other_settings_than_the_tables_is_refused(folder):
+    plan = make_pages(folder)
+    record = record_path(paths.beir(f"{plan.selection}.tsv"))
+    written = json.loads(record.read_text())
+    written["spec"]["params"]["metric"] = "recall_100"
+    record.write_text(json.dumps(written))
+    with pytest.raises(ArtifactError, match=r"was made with other settings \(metric\): make it anew: snakemake .*html"):
         write_report(plan)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from zerodr.artifacts.record import Record
+from zerodr.artifacts.record import Record, read_record
 from zerodr.config.base import validate
 from zerodr.errors import ArtifactError
 from zerodr.lineage.graph import Graph
@@ -26,7 +28,7 @@ def write_report(plan: Plan, target: Path = REPORT) -> Path:
     """Write the report of the plan's main table to `target`, and return it.
 
     Raises:
-        ArtifactError: the table is not there.
+        ArtifactError: the table is not there, or of other settings.
     """
     files = _files(plan)
     missing = [path for listed in files.values() for path in listed if not path.exists()]
@@ -35,10 +37,29 @@ def write_report(plan: Plan, target: Path = REPORT) -> Path:
         settings = validate(LeaderboardSettings, leaderboard_params(plan, None), "report")
         step = command(paths.beir(f"{plan.selection}.html"), (*settings.words, *settings.choice))
         raise ArtifactError(missing[0], problem, f"run: make mini, or {step}")
+    refuse_other_settings(plan)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(html.fill("report.html", **report(plan, files, Graph())), encoding="utf-8")
     log.info("%s: %.1f MB", target, target.stat().st_size / 1e6)
     return target
+
+
+def refuse_other_settings(plan: Plan) -> None:
+    """Refuse to show the plan's main table where it was made with other settings: its numbers would bear their names.
+
+    Raises:
+        ArtifactError: names what differs.
+    """
+    wildcards = SimpleNamespace(selection=plan.selection)
+    for rule, ending in (("build_table", "tsv"), ("build_leaderboard", "html")):
+        table = paths.beir(f"{plan.selection}.{ending}")
+        if (record := read_record(table)) is None:
+            continue
+        now, then = json.loads(plan.settings(rule)(wildcards))["settings"], record["spec"]["params"]
+        if differ := sorted(key for key in {*now, *then} if now.get(key) != then.get(key)):
+            settings = validate(LeaderboardSettings, leaderboard_params(plan, None), "report")
+            step = command(paths.beir(f"{plan.selection}.html"), (*settings.words, *settings.choice))
+            raise ArtifactError(table, f"was made with other settings ({', '.join(differ)})", f"make it anew: {step}")
 
 
 def _files(plan: Plan) -> dict[str, list[Path]]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from zerodr.config.methods import FeedbackMethod, FusionMethod, MixtureMethod, RunMethod, ScoresMethod, TrainedMethod
 from zerodr.config.recipes import INIT
+from zerodr.config.settings import Config
 from zerodr.plan import paths
 from zerodr.plan.plan import Plan
 from zerodr.plan.published import modes_of_method
@@ -198,11 +199,24 @@ def leaderboard_inputs(plan: Plan, wc: Any) -> Files:
 @params("build_leaderboard")
 def leaderboard_params(plan: Plan, wc: Any) -> Params:
     """Rows and columns of the table, and the words of the configuration that choose them."""
-    folder = [f"byo={','.join(plan.config.byo)}"] if plan.config.byo else []
-    chosen = {"collections": plan.config.collections, "methods": plan.config.methods, "set": plan.config.set}
-    named = {"selection": plan.selection, "seed": plan.config.seed, "words": [f"scale={plan.config.scale}", *folder]}
-    named["choice"] = [f"{key}=[{','.join(names)}]" for key, names in chosen.items() if names]
-    return {"table": table(plan, plan.methods)} | named
+    config = plan.config
+    folder = [f"byo={','.join(config.byo)}"] if config.byo else []
+    words = [f"scale={config.scale}", *folder, *_unusual(config, MAKING)]
+    chosen = {"collections": config.collections, "methods": config.methods, "set": config.set}
+    choice = [f"{key}=[{','.join(names)}]" for key, names in chosen.items() if names]
+    named = {"selection": plan.selection, "seed": config.seed, "words": words}
+    return {"table": table(plan, plan.methods)} | named | {"choice": [*choice, *_unusual(config, SHOWING)]}
+
+
+MAKING = ("byo_name", "byo_language", "byo_exclude_self", "byo_drop_missing", "seed", "protocol", "source")
+SHOWING = ("seeds", "measures", "baseline")
+
+
+def _unusual(config: Config, keys: Sequence[str]) -> list[str]:
+    """Give the words of settings that are not the usual ones."""
+    values = {key: getattr(config, key) for key in keys if getattr(config, key) != Config.model_fields[key].default}
+    joined = {key: ",".join(map(str, one)) if isinstance(one, tuple) else str(one) for key, one in values.items()}
+    return [f"{key}=[{joined[key]}]" if isinstance(values[key], tuple) else f"{key}={joined[key]}" for key in values]
 
 
 @inputs("build_queries")
