@@ -15,6 +15,7 @@ from zerodr.collections.access import read_qrels, split_queries
 from zerodr.config.load import load_bench
 from zerodr.errors import CollectionError, ConfigError
 from zerodr.mining.held_out import without
+from zerodr.mining.written import lots_of
 from zerodr.operations.folders import examine
 from zerodr.plan import Plan, paths
 from zerodr.plan.patterns import Patterns
@@ -105,6 +106,17 @@ def test_what_a_kept_model_has_read_is_no_query(tmp_path):
     assert any(key.startswith("new") for key in known_items(kept)) and len(known_items(kept)) >= 6
 
 
+def test_what_a_kept_model_has_read_is_no_query_where_every_document_has_moved(tmp_path):
+    rows = [(key, f"{title} of x{key}x", text) for key, title, text in documents(24)]
+    before = hold_out(tmp_path, rows, count=6)
+    corpus = pq.read_table(before / "corpus.parquet").to_pandas()
+    read = " ".join(f"{title} {text}" for title, text in zip(corpus["title"], corpus["text"], strict=True)).lower()
+    new = [(f"n{n}", f"New {n} story", f"A new long sentence has the number {n} here. {FILLER}.") for n in range(9)]
+    kept = hold_out(tmp_path, [*((f"moved/{key}", *rest) for key, *rest in rows), *new], count=20, earlier=before)
+    asked = {text.lower() for key, (_, text) in known_items(kept).items() if key.startswith("moved/")}
+    assert not [text for text in asked if text in read]
+
+
 def test_lower_case_texts_with_spaced_full_stops_have_sentences(tmp_path):
     rows = [
         (f"d{n}", "", f"the flow of {w} was measured in air . {FILLER} . it was {w} here and there again .")
@@ -116,6 +128,8 @@ def test_lower_case_texts_with_spaced_full_stops_have_sentences(tmp_path):
 
 def test_copies_of_any_case_and_spacing_go():
     assert without("A  Wing in air", "A wing\nin air . Then a WING in air, again") == ". Then  , again"
+    assert without("Do not run: it slips.", "Do not run; it slips! Outrun it") == "! Outrun it"
+    assert without("日本", "今日本語と日本。") == "今 語と 。"
 
 
 def test_texts_that_can_lose_nothing_are_refused_with_a_next_step(tmp_path):
@@ -137,6 +151,11 @@ def test_questions_are_about_documents_that_lose_nothing(tmp_path, monkeypatch):
     kinds = queries["id"].str.partition("-")[0]
     assert kinds.value_counts().to_dict() == {"questions": 4, "titles": 3, "sentences": 3}
     assert judged["document"].is_unique and json.loads((folder / "audit.json").read_text())["queries"] == 10
+    lots = dict(enumerate(lots_of(tmp_path / "collection0", "questions", 13).tolist()))
+    asked = {int(key.partition("-d")[2]) for key in queries["id"] if key.startswith("questions")}
+    free = {*lots} - {int(key[1:]) for key in judged["document"]}
+    first = max(lots[n] for n in free)
+    assert min(lots[n] for n in asked) > first, "a method that learns from questions learns from the first ones"
 
 
 # ---- the plan --------------------------------------------------------------------------------------------------

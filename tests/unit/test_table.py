@@ -107,6 +107,20 @@ def test_a_part_of_an_aggregate_is_marked_and_enters_no_average(summaries):
     assert "dup (2 of 3): macro mean over a part" in "\n".join(footnotes(read_summaries(summaries), grid, settings))
 
 
+def test_a_published_number_of_a_whole_aggregate_is_none_of_some_of_its_members(summaries):
+    frame = read_summaries(summaries)
+    row = frame[frame["metric"] == "ndcg_cut_10"].iloc[0].to_dict() | {
+        "model": "dense",
+        "collection": "dup",
+        "value": 0.9,
+    }
+    published = frame[(frame["model"] != "dense") | ~frame["collection"].str.startswith("dup")]
+    both = pd.concat([published, pd.DataFrame([row])], ignore_index=True)
+    assert fill(both, settings_of()).values.loc["dense", "dup"] == 0.9
+    part = settings_of(aggregates={"dup": ["dup-a", "dup-b", "dup-c"]})
+    assert np.isnan(fill(both, part).values.loc["dense", "dup"])
+
+
 def families(*names: str) -> dict[str, Any]:
     rows = zip(params()["methods"], names, strict=True)
     return {"methods": [row | {"family": family} for row, family in rows]}

@@ -33,11 +33,12 @@ from zerodr.config.base import Settings, validate
 from zerodr.config.generation import WriterSettings
 from zerodr.config.params import SENTENCES, TITLES
 from zerodr.errors import CollectionError
-from zerodr.mining.cut import WORD, sentences_of
+from zerodr.mining.cut import IDEOGRAPHS, WORD, sentences_of
 from zerodr.mining.written import lots_of, write
 
 KINDS = (TITLES, SENTENCES)
 QUESTIONS = "questions"
+LETTER = rf"[^\W{IDEOGRAPHS}]"  # of writing with spaces
 
 
 class HoldOutSettings(Settings):
@@ -75,17 +76,17 @@ class KnownItem(NamedTuple):
 
 
 class Earlier(NamedTuple):
-    """What models have learned from: known items by the key of their document, and texts of all documents."""
+    """What models have learned from: known items by the key of their document, titles and sentences of all."""
 
     items: dict[str, KnownItem]
     keys: frozenset[str]
     texts: frozenset[int]
 
-    def allows(self, key: str, title: str, text: str, item: KnownItem) -> bool:
-        """True for an earlier item, and for one of a document that is new."""
+    def allows(self, key: str, item: KnownItem) -> bool:
+        """True for an earlier item, and for one of a document that is new and whose words no earlier one had."""
         if key in self.keys:
             return self.items.get(key) == item
-        return hash((title, text)) not in self.texts
+        return folded(item.query) not in self.texts
 
 
 class SeenTexts(NamedTuple):
@@ -136,7 +137,7 @@ def read_earlier(folder: Path) -> Earlier:
     for block in read_corpus(folder):
         for key, title, text in zip(*(column.to_pylist() for column in block.columns), strict=True):
             keys.append(key)
-            texts.append(hash((title or "", text or "")))
+            texts += [folded(title or ""), *map(folded, sentences_of(text or ""))]
             if key in asked:
                 items[key] = KnownItem(*asked[key], title or "", text or "")
     return Earlier(items, frozenset(keys), frozenset(texts))
@@ -157,7 +158,7 @@ def choose(source: Path, settings: HoldOutSettings, seed: int, earlier: Earlier 
             break
         for kind in KINDS if number % 2 else KINDS[::-1]:
             item = held_out(kind, title or "", text or "", settings, seen, random.Random(f"{seed} {key}"))
-            if item is None or earlier is not None and not earlier.allows(key, title or "", text or "", item):
+            if item is None or earlier is not None and not earlier.allows(key, item):
                 continue
             if left[kind]:
                 left[kind] -= 1
@@ -205,11 +206,18 @@ def held_out(
 
 
 def without(piece: str, text: str) -> str:
-    """Take all copies of a piece out of a text, whatever their case and white space."""
-    words = piece.split()
-    if not words:
+    """Take all copies of a piece out of a text, whatever their case, white space and punctuation.
+
+    >>> without("Do not run: it slips.", "Wet? Do not run; it  SLIPS! Walk.")
+    'Wet?  ! Walk.'
+    """
+    if not piece.split():
         return text
-    return re.sub(r"\s+".join(map(re.escape, words)), " ", text, flags=re.I).strip()
+    text = re.sub(r"\s+".join(map(re.escape, piece.split())), " ", text, flags=re.I)
+    if words := WORD.findall(piece):
+        again = r"[\W_]*".join(map(re.escape, words))
+        text = re.sub(rf"(?<!{LETTER}){again}(?!{LETTER})", " ", text, flags=re.I)
+    return text.strip()
 
 
 def write_documents(source: Path, items: dict[str, KnownItem], path: Path) -> None:

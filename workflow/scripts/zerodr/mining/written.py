@@ -47,10 +47,11 @@ def lots_of(source: Path, purpose: str, seed: int) -> np.ndarray:
 
 
 def write(
-    stage: Stage, count: int, settings: WriterSettings, title_join: str | None, avoid: Collection[str] = ()
+    stage: Stage, count: int, settings: WriterSettings, title_join: str | None, avoid: Collection[str] | None = None
 ) -> list[Question]:
     """Write questions until `count` can be used, `each` for a document that is not in `avoid`, or documents end.
 
+    With `avoid`, documents come in the order from its end: what judges a model does not ask what it was taught.
     Reads inputs `collection` and, for the round trip, `index`; `stage.state` holds the batches that are finished.
     """
     import torch
@@ -60,6 +61,8 @@ def write(
     torch.set_num_threads(max(1, stage.threads))
     source, record = stage.path("collection"), stage.state / RECORD
     lots = lots_of(source, "questions", stage.seed)
+    lots = lots if avoid is None else len(lots) - 1 - lots
+    avoid = avoid or ()
     each = min(max(settings.each[0], -(-count // max(len(lots), 1))), settings.each[1])
     documents = documents_of(source, lots, SPARE * -(-count // each) + len(avoid), title_join)
     documents = [one for one in documents if one[0] not in avoid for _ in range(each)]

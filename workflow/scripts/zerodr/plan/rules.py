@@ -139,7 +139,7 @@ VERSIONS = {
     "collections.user_folders:normalize_corpus": 3,
     "retrieval.embed:embed_corpus": 2,
     "retrieval.embed:embed_queries": 2,
-    "mining.held_out:hold_out_items": 3,
+    "mining.held_out:hold_out_items": 4,
     "mining.questions:generate_queries": 3,
     "mining.spans:cut_spans": 2,
     "training.pretrain:pretrain": 4,

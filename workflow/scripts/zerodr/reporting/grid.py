@@ -176,7 +176,8 @@ def fill(frame: pd.DataFrame, settings: TableSettings, metric: str | None = None
     cells = cells.reindex(
         columns=list(dict.fromkeys(name for column in columns for name in (*column.members, column.name)))
     )
-    values = pd.DataFrame({column.name: _mean(cells, column).fillna(cells[column.name]) for column in columns})
+    means = {column.name: _mean(cells, column) for column in columns}  # a number of a whole is none of some members
+    values = pd.DataFrame({c.name: means[c.name] if c.mark else means[c.name].fillna(cells[c.name]) for c in columns})
     averages = average_columns(columns, settings)
     for column in averages:
         values[column.name] = _mean(values, column)
