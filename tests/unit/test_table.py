@@ -89,14 +89,8 @@ def summaries(tmp_path: Path) -> list[Path]:
 
 def test_aggregates_are_macro_means_and_averages_take_complete_columns_only(summaries):
     grid = fill(read_summaries(summaries), settings_of())
-    assert [column.header for column in grid.columns] == [
-        "alpha",
-        "beta",
-        "part (subset)",
-        "dup",
-        "Avg all4 (2 of 4)",
-        "Avg pair",
-    ]
+    headers = ["alpha", "beta", "part (subset)", "dup", "Avg all4 (2 of 4)", "Avg pair"]
+    assert [column.header for column in grid.columns] == headers
     assert grid.values.loc["bm25"].tolist() == pytest.approx([0.5, 0.25, 0.9, 0.3, (0.5 + 0.3) / 2, 0.375])
 
 
