@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.unit.config_helpers import lab_plan
@@ -18,6 +21,9 @@ MODEL, ITEMS = paths.model("adapt-query", "notes.proxy", "distil"), paths.collec
 COPY, COPIED = paths.retained_model("notes", "adapt-query", "distil"), paths.retained_items("notes")
 
 
+PLANNED: dict[str, Any] = {}  # of the model's record
+
+
 def make(manifest: str, text: str) -> None:
     """Write a folder artifact with a file in a subfolder, and its record."""
     folder = Path(manifest).parent
@@ -25,7 +31,8 @@ def make(manifest: str, text: str) -> None:
     (folder / "query").mkdir(parents=True)
     (folder / "query/weights").write_text(text)
     seal_folder(folder)
-    write_json(record_path(manifest), {"artifact": manifest, "outputs": {"model": manifest}, "inputs": []})
+    facts = PLANNED if manifest == MODEL else {}
+    write_json(record_path(manifest), {"artifact": manifest, "outputs": {"model": manifest}, "inputs": []} | facts)
 
 
 def answer(choice: str, *used: str) -> None:
@@ -40,10 +47,27 @@ def plan(tmp_path, monkeypatch) -> Plan:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes/corpus.jsonl").write_text('{"_id": "a", "text": "a text"}\n')
+    made = lab_plan(ROOT, byo="notes", held_out=300)
+    words = {"model": "adapt-query", "scope": "notes.proxy", "stage": "distil"}
+    now = json.loads(made.settings("finetune")(SimpleNamespace(**words)))
+    PLANNED.update(rule="finetune", wildcards=words, seed=now["seed"], spec={"params": now["settings"]})
     make(MODEL, "trained")
     make(ITEMS, "held out")
     answer("hybrid+adapt-query", MODEL)
-    return lab_plan(ROOT, byo="notes", held_out=300)
+    return made
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_model_of_other_settings_than_the_recipes_is_not_kept(plan, kept):
+    if kept:
+        keep(plan, "notes", changed=True)
+        answer("hybrid+adapt-query", COPY)
+    assert keep(plan, "notes", changed=True)
+    path = record_path(COPY if kept else MODEL)
+    record = json.loads(path.read_text())
+    record["spec"]["params"]["settings"]["training"]["learning_rate"] = 1.0
+    write_json(path, record)
+    assert keep(plan, "notes", changed=True) == {}
 
 
 def test_the_trained_model_of_the_choice_stays_until_it_is_trained_anew(plan):

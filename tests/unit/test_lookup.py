@@ -120,9 +120,7 @@ def test_vectors_of_other_weights_than_the_models_are_refused(desk):
     written = record.read_text()
     record.write_text(json.dumps(json.loads(written) | {"digest": "0" * 64}))
     try:
-        with pytest.raises(
-            ArtifactError, match="00001.npy: was made by other weights than .* holds now"
-        ):
+        with pytest.raises(ArtifactError, match="00001.npy: was made by other weights than .* holds now"):
             open_desk(f"{DENSE}/notes", "bm25", "")[0].searcher(DENSE)
     finally:
         record.write_text(written)

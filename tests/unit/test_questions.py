@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import ClassVar
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -21,7 +22,7 @@ from zerodr.collections.access import read_qrels, split_queries
 from zerodr.config.base import validate
 from zerodr.encoders.inference.writer import SHOWN, TAIL, Writer, first_line, fp32_is_faster, load_writer
 from zerodr.errors import CollectionError, ConfigError, ModelError
-from zerodr.mining.questions import MakeSettings, phrase_of, queries_of
+from zerodr.mining.questions import MakeSettings, asked_about, phrase_of, queries_of
 from zerodr.mining.written import recorded
 
 TEXT = (
@@ -110,6 +111,12 @@ def test_a_language_without_spaces_has_words():
 def test_nothing_to_make_is_an_error(tmp_path):
     with pytest.raises(CollectionError, match="gives no query of the forms sentences"):
         generate(tmp_path, documents=[("d0", "", "Too short.")])
+
+
+def test_no_question_is_about_a_document_that_a_question_which_judges_asks_about(tmp_path):
+    rows = pa.table({"id": ["questions-d0", "titles-d1", "questions-a-b"], "text": ["x", "y", "z"]})
+    pq.write_table(rows, tmp_path / "queries.parquet")
+    assert asked_about(tmp_path) == {"d0", "a-b"}
 
 
 @pytest.mark.parametrize(

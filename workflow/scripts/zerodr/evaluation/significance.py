@@ -81,7 +81,7 @@ def mean_interval(values: np.ndarray, samples: int, seed: int, lowest: float) ->
 def interval_over_seeds(values: np.ndarray, samples: int, seed: int) -> tuple[float, float]:
     """Compute the 95 % interval of a mean over queries and seeds, both of which other draws would change.
 
-    Queries are drawn as `drawn_means` does. The mean over seeds is drawn from Student's t with S - 1 degrees of freedom,
+    Queries are drawn as `drawn_means` does. The mean over seeds is drawn from Student's t of S - 1 degrees of freedom,
     as few values say little about how much seeds differ: two leave next to everything open.
 
     Args:

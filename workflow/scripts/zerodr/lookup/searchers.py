@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from zerodr.artifacts.parquet import AGAIN
 from zerodr.artifacts.record import BlameInputs, read_record, record_path
@@ -205,9 +206,10 @@ class LightSearcher:
 
     def __init__(self, source: Source) -> None:
         folder, language = Path(source.collection).parent, source.params["language"]
-        texts = (text for _, text in document_texts(folder, 0, corpus_size(folder), " "))
-        self._index = LightIndex.build(texts, language=language)
-        self._ids = corpus_ids(folder)
+        ids, texts = corpus_ids(folder), [text for _, text in document_texts(folder, 0, corpus_size(folder), " ")]
+        order = pc.array_sort_indices(ids)  # of equal scores the lower id comes first, as in an index
+        self._index = LightIndex.build((texts[row] for row in order.to_pylist()), language=language)
+        self._ids = ids.take(order)
 
     def search(self, text: str, depth: int, options: dict[str, Any]) -> Ranked:
         """Find the first documents that hold a word of the text."""

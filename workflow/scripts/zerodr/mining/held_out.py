@@ -34,10 +34,9 @@ from zerodr.config.generation import WriterSettings
 from zerodr.config.params import SENTENCES, TITLES
 from zerodr.errors import CollectionError
 from zerodr.mining.cut import IDEOGRAPHS, WORD, sentences_of
-from zerodr.mining.written import lots_of, write
+from zerodr.mining.written import QUESTIONS, lots_of, write
 
 KINDS = (TITLES, SENTENCES)
-QUESTIONS = "questions"
 LETTER = rf"[^\W{IDEOGRAPHS}]"  # of writing with spaces
 
 

@@ -15,12 +15,12 @@ import numpy as np
 from zerodr.artifacts.manifest import link_or_copy
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import read_corpus, write_generated_queries
+from zerodr.collections.access import read_corpus, read_queries, write_generated_queries
 from zerodr.config.base import validate
 from zerodr.config.generation import Form, GenerateSettings
 from zerodr.errors import CollectionError
 from zerodr.mining.cut import WORD, sentences_of
-from zerodr.mining.written import Question, lots_of, write
+from zerodr.mining.written import QUESTIONS, Question, lots_of, write
 
 EDGES = " .,;:!?()[]\"'"
 
@@ -62,7 +62,13 @@ def _generate(stage: Stage, form: Form, count: int, settings: MakeSettings) -> l
     if form != "questions":
         return make(stage.path("collection"), form, count, settings, stage.seed)
     assert settings.writer is not None, "settings of the form questions"
-    return write(stage, count, settings.writer, settings.title_join)
+    return write(stage, count, settings.writer, settings.title_join, asked_about(stage.path("collection")))
+
+
+def asked_about(source: Path) -> set[str]:
+    """Name the documents that questions which judge were written about (`hold_out_items`); mostly none."""
+    split_up = (name.partition("-") for name in read_queries(source)["id"].to_pylist())
+    return {key for kind, _, key in split_up if kind == QUESTIONS}
 
 
 def make(source: Path, form: Form, count: int, settings: GenerateSettings, seed: int) -> list[Question]:

@@ -27,6 +27,7 @@ from zerodr.mining.negatives import words_of
 
 RECORD = "questions.jsonl"
 SPARE = 3  # documents that are read for each wanted question, as some questions are not used
+QUESTIONS = "questions"  # the kind of queries that a language model writes
 Check = Callable[[list[str], list[str]], list[bool]]
 
 
@@ -47,11 +48,10 @@ def lots_of(source: Path, purpose: str, seed: int) -> np.ndarray:
 
 
 def write(
-    stage: Stage, count: int, settings: WriterSettings, title_join: str | None, avoid: Collection[str] | None = None
+    stage: Stage, count: int, settings: WriterSettings, title_join: str | None, avoid: Collection[str] = ()
 ) -> list[Question]:
     """Write questions until `count` can be used, `each` for a document that is not in `avoid`, or documents end.
 
-    With `avoid`, documents come in the order from its end: what judges a model does not ask what it was taught.
     Reads inputs `collection` and, for the round trip, `index`; `stage.state` holds the batches that are finished.
     """
     import torch
@@ -60,9 +60,7 @@ def write(
 
     torch.set_num_threads(max(1, stage.threads))
     source, record = stage.path("collection"), stage.state / RECORD
-    lots = lots_of(source, "questions", stage.seed)
-    lots = lots if avoid is None else len(lots) - 1 - lots
-    avoid = avoid or ()
+    lots = lots_of(source, QUESTIONS, stage.seed)
     each = min(max(settings.each[0], -(-count // max(len(lots), 1))), settings.each[1])
     documents = documents_of(source, lots, SPARE * -(-count // each) + len(avoid), title_join)
     documents = [one for one in documents if one[0] not in avoid for _ in range(each)]

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 from zerodr.artifacts.manifest import LISTING, MANIFEST, link_or_copy
@@ -70,6 +71,8 @@ def keep(plan: Plan, name: str, changed: bool) -> dict[str, str]:
     copies |= {items: paths.retained_items(name)} if link.scope == name + ENDING else {}
     record = read_record(paths.adapted_model(name))
     used = {entry["path"]: entry["digest"] for entry in record["inputs"]} if record else dict.fromkeys(copies.values())
+    if not _is_as_planned(plan, copies[original] if copies[original] in used else original):
+        return {}
     if copies[original] in used and all(Path(copy).exists() for copy in copies.values()):
         return copies
     if not changed or not Path(original).exists() or used.get(original) != artifact_digest(original):
@@ -77,6 +80,14 @@ def keep(plan: Plan, name: str, changed: bool) -> dict[str, str]:
     for path, copy in copies.items():
         copy_artifact(Path(path), Path(copy))
     return copies
+
+
+def _is_as_planned(plan: Plan, model: str) -> bool:
+    """True where a model was trained with the settings and the seed that its recipe has now."""
+    if (record := read_record(model)) is None:
+        return False
+    now = json.loads(plan.settings(record["rule"])(SimpleNamespace(**record["wildcards"])))
+    return (now["seed"], now["settings"]) == (record["seed"], record["spec"]["params"])
 
 
 def copy_artifact(manifest: Path, target: Path) -> None:
