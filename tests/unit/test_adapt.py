@@ -224,6 +224,7 @@ def command_of(plan: Plan) -> str:
         (["candidates=[bm25-flat+bm25s,adapt-query,hybrid+adapt-query]"], " --method adapt-query"),
         (["byo_language=de", "scale=mini", "seed=14"], " --language de --config scale=mini --config seed=14"),
         (["held_out=300"], ""),
+        (["byo_columns={text: body}", "byo_exclude_self=true"], " --text body --exclude-self"),
     ],
 )
 def test_a_page_names_the_command_that_makes_it_again(notes, config, options):

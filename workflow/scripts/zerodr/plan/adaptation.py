@@ -331,11 +331,16 @@ def _command(plan: Plan, row: Collection) -> str:
         "--name": config.byo_name,
         "--language": row.language if row.language != "en" else None,
         "--start": start.model if start else None,
+        **{f"--{role}": name or None for role, name in config.byo_columns},
     }
     words += [word for option, value in options.items() if value is not None for word in (option, value)]
     if config.held_out and row.evaluation_split:
         words.append("--proxies")
-    for key, usual in (("scale", ADAPTING), ("seed", type(config).model_fields["seed"].default)):
+    words += ["--exclude-self"] if config.byo_exclude_self else []
+    for key, usual in (
+        ("scale", ADAPTING),
+        *((key, type(config).model_fields[key].default) for key in ("seed", "protocol")),
+    ):
         if (value := getattr(config, key)) != usual:
             words += ["--config", f"{key}={value}"]
     return shlex.join(words)
