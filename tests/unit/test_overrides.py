@@ -121,6 +121,11 @@ def test_own_collections_and_settings_are_read_and_the_rest_is_refused(project):
     assert bench.rows[1:] == ("bm25-flat+k1-1.5", "bm25-flat+k1-2"), "YAML reads 2 as an item of its own"
     write(project, "claims.yaml", "items: {mine: {kind: claim, title: x, methods: [ance], baseline: dpr}}\n")
     assert load_bench(project, {}).papers["lab"].items["mine"].methods == ("ance",)
+    for name in ("all", "main.published"):
+        write(project, "claims.yaml", f"items: {{{name}: {{kind: claim, title: x, methods: [ance], baseline: dpr}}}}\n")
+        with pytest.raises(ConfigError, match=f"an item can't be '{name}'"):
+            load_bench(project, {})
+    write(project, "claims.yaml", "items: {}\n")
     write(project, "other.yaml", "label: what\n")
     with pytest.raises(ConfigError, match="other.yaml: is no recipe, no list of collections or items"):
         load_bench(project, {})

@@ -172,6 +172,9 @@ def load_papers(folder: Path) -> dict[str, Paper]:
         lab, items = papers[LAB], mapping(written["items"], f"{where}: items")
         if taken := lab.items.keys() & items.keys():
             raise ConfigError(where, f"results/{LAB} has an item {min(taken)} already", "rename it")
+        if pages := [name for name in items if name in PAGES or "." in name]:
+            problem = f"an item can't be {pages[0]!r}: pages are {' and '.join(PAGES)}, and a dot begins an ending"
+            raise ConfigError(where, problem, "rename it")
         own = {name: item_of(value, f"{where}: {name}") for name, value in items.items()}
         papers[LAB] = lab.model_copy(update={"items": lab.items | own})
     return papers
