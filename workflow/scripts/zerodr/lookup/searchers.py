@@ -258,7 +258,7 @@ class FusedSearcher:
         score = np.array(scores[: settings.entries], np.float32).astype(np.float64)
         if settings.fusion == "reciprocal_rank":
             return weight / (settings.rank_constant + np.arange(len(score)) + 1)
-        if settings.fusion == "standard_score" and len(score) and others > len(score):
+        if settings.fusion == "standard_score" and others > len(score) and score[:1].any():
             return weight * score / padded_deviation(len(score), score.mean(), score.std(), others - len(score))
         if not len(score) or score[0] == score[-1]:
             return np.full(len(score), weight * (settings.fusion != "standard_score"))
