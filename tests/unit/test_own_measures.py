@@ -53,6 +53,13 @@ def test_measures_by_name_and_of_ones_own_evaluate_again_and_train_nothing(proje
     assert values.to_dict() == {"best_grade_10": 0.5, "recall_20": 0.5}
 
 
+def test_a_table_of_some_collections_leaves_the_papers_pages_of_the_whole_as_they_are(project):
+    for words, name in (({}, "published"), ({"collections": "scifact"}, "published-scifact")):
+        plan = Plan(load_bench(project, words))
+        papers = plan.inputs("build_table")(SimpleNamespace(selection=plan.selection))["papers"]
+        assert len(papers) == 5 and all(path.endswith(f"/{name}.tsv") for path in papers)
+
+
 @pytest.mark.parametrize(
     ("returned", "told"),
     [

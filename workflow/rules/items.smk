@@ -62,9 +62,10 @@ rule build_published:
     input:
         unpack(PLAN.inputs("build_published")),
     output:
-        table=paths.item("{paper}", "published", "tsv"),
-        html=paths.item("{paper}", "published", "html"),
+        table=paths.item("{paper}", "{comparison}", "tsv"),
+        html=paths.item("{paper}", "{comparison}", "html"),
     wildcard_constraints:
         paper=PATTERNS.papers(),
+        comparison=PATTERNS.comparisons(),
     script:
         "../scripts/run_stage.py"

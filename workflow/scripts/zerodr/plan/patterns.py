@@ -9,6 +9,7 @@ from typing import Any
 from zerodr.plan.lines import SCOPE, remembered
 from zerodr.plan.mining import SUFFIX
 from zerodr.plan.plan import Plan
+from zerodr.plan.published import PUBLISHED, comparison
 from zerodr.plan.rules import RULES, facts_of
 
 
@@ -142,6 +143,11 @@ class Patterns:
     def papers(self) -> str:
         """The papers of config/papers."""
         return alternatives(self.bench.papers)
+
+    @remembered
+    def comparisons(self) -> str:
+        """Names of the comparison with all numbers of a paper: typed, and as another table than the whole has it."""
+        return alternatives({PUBLISHED, comparison(self.bench.selection)})
 
     @remembered
     def items(self) -> str:

@@ -13,6 +13,12 @@ from zerodr.plan.registry import Params
 
 ABSENT = object()
 NOTE = "not as in the paper"
+PUBLISHED, WHOLE = "published", "all"
+
+
+def comparison(selection: str) -> str:
+    """Name of the comparison of a main table with a paper; tables of some collections have their own."""
+    return PUBLISHED if selection == WHOLE else f"{PUBLISHED}-{selection}"
 
 
 def modes_of_item(plan: Plan, paper: str, name: str) -> list[str]:

@@ -8,7 +8,7 @@ from zerodr.config.recipes import INIT
 from zerodr.config.settings import Config
 from zerodr.plan import paths
 from zerodr.plan.plan import Plan
-from zerodr.plan.published import modes_of_method
+from zerodr.plan.published import comparison, modes_of_method
 from zerodr.plan.registry import REMARKS, Files, Params, inputs, params
 
 TEXTS = {"queries": 20, "documents": 10}  # on a page: queries that gained and that lost most; documents of each
@@ -25,7 +25,9 @@ def _table_inputs(plan: Plan, wc: Any) -> Files:
         "scores": list(dict.fromkeys(method.settings.file for method in published(plan).values())),
         "significance": paths.compared(plan.selection, "significance.tsv"),
         "references": [reference.path for reference in plan.config.references],
-        "papers": [paths.item(name, "published", "tsv") for name, p in plan.bench.papers.items() if p.reference],
+        "papers": [
+            paths.item(name, comparison(plan.selection), "tsv") for name, p in plan.bench.papers.items() if p.reference
+        ],
         **({"per_query": paths.compared(plan.selection, "per_query.parquet")} if plan.config.seeds else {}),
     }
 
