@@ -53,9 +53,10 @@ def intervals(frame: pd.DataFrame, settings: FigureSettings, seed: int) -> pd.Da
     methods = [method.name for method in settings.methods]
     columns = table_columns(settings)
     resampled, means, queries, spans = {}, {}, {}, {}
-    for collection, runs in frame.groupby("collection", sort=False):
+    for number, (collection, runs) in enumerate(frame.groupby("collection", sort=False)):
         values = runs.pivot(index="query", columns="model", values=settings.metric).reindex(columns=methods).to_numpy()
-        resampled[collection] = drawn_means(values, settings.bootstrap_samples, seed, 0.0)
+        # With one seed, collections of equal size would draw the same rows, and their means vary together.
+        resampled[collection] = drawn_means(values, settings.bootstrap_samples, seed + number, 0.0)
         spans[collection] = mean_interval(values, settings.bootstrap_samples, seed, 0.0)
         means[collection], queries[collection] = values.mean(axis=0), len(values)
     points = []
