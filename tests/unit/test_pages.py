@@ -62,7 +62,7 @@ def test_a_cell_has_interval_test_command_and_lineage(page):
     assert {"nDCG@10", "95 % interval", "queries", "against BM25", "p", "by query"} <= facts.keys()
     assert facts["by query"] == "2 better, 1 worse, 1 equal"
     summary = paths.summary("dense", "toy", "standard")
-    assert cell["commands"][0][1] == f"snakemake --profile config/profiles/mini {summary} --config scale=mini"
+    assert cell["commands"][0][1] == f"snakemake --profile config/profiles/mini {summary} --config scale=mini seed=7"
     assert cell["lineage"].startswith(f"{summary}  evaluate_run")
     assert "merge_run" in cell["lineage"]
 

@@ -51,11 +51,11 @@ def refuse_other_settings(plan: Plan) -> None:
         ArtifactError: names what differs.
     """
     wildcards = SimpleNamespace(selection=plan.selection)
-    for rule, ending in (("build_table", "tsv"), ("build_leaderboard", "html")):
+    for ending in ("tsv", "html"):
         table = paths.beir(f"{plan.selection}.{ending}")
         if (record := read_record(table)) is None:
             continue
-        now, then = json.loads(plan.settings(rule)(wildcards))["settings"], record["spec"]["params"]
+        now, then = json.loads(plan.settings(record["rule"])(wildcards))["settings"], record["spec"]["params"]
         if differ := sorted(key for key in {*now, *then} if now.get(key) != then.get(key)):
             settings = validate(LeaderboardSettings, leaderboard_params(plan, None), "report")
             step = command(paths.beir(f"{plan.selection}.html"), (*settings.words, *settings.choice))
