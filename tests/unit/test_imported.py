@@ -69,7 +69,7 @@ def test_own_documents_stay_where_the_protocol_keeps_them(folder):
         ("x Q0 a 1 1.0 t\n", "ranks no query of toy/test: its first query is 'x'"),
         ("q0 Q0 a 1 1.0 t\nq0 Q0 a 2 0.5 t\n", "ranks document 'a' twice for query 'q0'"),
         ("q0 Q0 z 1 1.0 t\n", "ranks 1 document that toy does not hold, such as 'z'"),
-        ("q0 Q0 a 1 nan t\n", "NaN or infinite"),
+        ("q0 Q0 b 1 1.0 t\nq0 Q0 a 2 nan t\n", "scores document 'a' of query 'q0' nan, which is NaN or infinite"),
         ("q0 Q0 a 1 1e39 t\n", "NaN or infinite"),
         ("q0 a 1.0\n", "is no TREC run"),
     ],

@@ -80,8 +80,11 @@ def take(
     if len(repeated):
         query, document = repeated.iloc[0][["query", "document"]]
         raise ArtifactError(path, f"ranks document {document!r} twice for query {query!r}", "remove one of the lines")
-    if not entries["score"].abs().le(np.finfo(np.float32).max).all():
-        raise ArtifactError(path, "holds a score that is NaN or infinite in float32", "correct the line")
+    strange = entries[~entries["score"].abs().le(np.finfo(np.float32).max)]
+    if len(strange):
+        query, document, score = strange.iloc[0][["query", "document", "score"]]
+        problem = f"scores document {document!r} of query {query!r} {score}, which is NaN or infinite in float32"
+        raise ArtifactError(path, problem, "correct the line")
     entries = entries.assign(score=entries["score"].astype(np.float32))
     others, dropped = len(run) - len(entries), 0
     if settings.exclude_self:
