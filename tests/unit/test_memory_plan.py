@@ -6,6 +6,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from tests.unit.memory_plan_helpers import EPISODE, add, plan, root, wc
 
 from zerodr.errors import ConfigError
@@ -93,6 +94,19 @@ def test_variants_of_inference_share_the_model_and_not_the_queries():
     assert paths["moma-t5ance+no-memory"].startswith("results/embeddings/moma-t5ance+no-memory@ep2/")
     assert paths["moma-t5ance@init"].startswith("results/embeddings/t5-ance@ep0/")
     assert len(set(paths.values())) == len(paths) - 1
+
+
+def test_a_variant_that_shares_its_model_has_no_protocol_of_its_own_for_memories(root):
+    add(root, inference={"documents": 7})
+    recipe = root / "config/methods/mine.yaml"
+    written = yaml.safe_load(recipe.read_text())
+    own = {"label": "long", "settings": {"inference": {"protocol": "moma-paper"}}}
+    recipe.write_text(yaml.safe_dump(written | {"variants": {"long": own}}, sort_keys=False))
+    words = SimpleNamespace(model="mine+long", collection="scifact", protocol="standard", shard="00000-of-00001")
+    with pytest.raises(
+        ConfigError, match=r"mine\+long: inference.protocol: memories are embedded for mine, .*like: mine"
+    ):
+        plan(root).inputs("search_shard")(words)
 
 
 def test_negatives_are_mined_with_augmented_queries_from_the_second_episode_on():

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from zerodr.config.recipes import INIT
+from zerodr.errors import ConfigError
 from zerodr.papers.moma.checks import mixture, plugged_in
 from zerodr.papers.moma.settings import SOURCE, TARGET, InferenceSettings, MemoryStage, inference_of
 from zerodr.plan import paths
@@ -152,10 +153,14 @@ def augmentation_files(plan: Plan, link: Link, use: str, collection: str, split:
 def _query_embeddings(plan: Plan, row: str, link: Link, collection: str, protocol: str, split: str) -> str:
     """Of the row's variant where it only ranks with other memories, else of the variant that trained the model."""
     variant = link._replace(method=row.partition("@")[0])
-    if inference(plan, variant.method).documents == 0:
+    plain, (asked, shared) = find_episode(plan, variant) is None, (inference(plan, n.method) for n in (variant, link))
+    if not plain and asked.protocol != shared.protocol:
+        problem = f"memories are embedded for {link.method}, whose model it shares, under another protocol"
+        step = f"write a recipe `like: {link.method.partition('+')[0]}`, which trains a model"
+        raise ConfigError(f"{variant.method}: inference.protocol", problem, step)
+    if asked.documents == 0:
         return paths.embeddings(link.name, link.scope, collection, protocol, f"queries.{split}")
-    same = find_episode(plan, variant) is None or inference(plan, variant.method) == inference(plan, link.method)
-    return paths.fused_queries(*(link if same else variant).path_keys, collection, protocol, split)
+    return paths.fused_queries(*(link if plain or asked == shared else variant).path_keys, collection, protocol, split)
 
 
 @inputs("embed_fused_queries")
