@@ -108,7 +108,11 @@ def test_models_have_metrics_and_no_winners(plan):
 
 def test_an_unknown_metric_is_answered_with_the_nearest(plan):
     with pytest.raises(ArtifactError, match="did you mean ndcg_cut_10"):
-        diff(Graph(), *RUNS, metric="ndcg_cut_1")
+        diff(Graph(), *RUNS, metric="ndgc_cut_10")
+    with pytest.raises(
+        ArtifactError, match=r"recall_20: is no per-query metric: evaluate by it: --config measures=\[rec"
+    ):
+        diff(Graph(), *RUNS, metric="recall_20")
     with pytest.raises(ArtifactError, match="is no per-query metric"):
         diff(Graph(), *RUNS, metric="model")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from zerodr.artifacts.record import Record
 from zerodr.collections.access import queries_file
+from zerodr.config.measures import is_measure
 from zerodr.errors import ArtifactError, nearest
 from zerodr.evaluation.numbers import fixed, signed
 from zerodr.lineage.graph import Graph, brief, flatten
@@ -154,7 +155,9 @@ def _metric_by_query(path: str, metric: str) -> pd.Series:
     frame = pd.read_parquet(path)
     numbers = frame.set_index("query").select_dtypes("number")
     if metric not in numbers:
-        raise ArtifactError(f"{path}: {metric}", "is no per-query metric", nearest(metric, numbers.columns))
+        again = f"evaluate by it: --config measures=[{metric}]"
+        step = again if is_measure(metric) else nearest(metric, numbers.columns)
+        raise ArtifactError(f"{path}: {metric}", "is no per-query metric", step)
     return numbers[metric].astype(float)
 
 
