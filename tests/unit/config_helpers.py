@@ -29,6 +29,15 @@ def root(tmp_path):
     return copy_config(tmp_path)
 
 
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A copy of the configuration, where a test runs, without a folder of the user's own."""
+    monkeypatch.delenv("ZERODR_MY")
+    copy_config(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 def lab_plan(root: Path, **config: object) -> Plan:
     """The plan at scale lab, or as `config` says."""
     return Plan(load_bench(root, {"scale": "lab"} | config))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -179,6 +180,15 @@ def test_models_of_a_folder_learn_from_the_documents_without_known_items(notes):
     assert inputs(made, "generate_queries", **words)["collection"] == paths.collection("notes.proxy")
     assert "notes" not in made.chains.targets and "notes.proxy" in made.chains.targets
     assert inputs(made, "hold_out_items", collection="notes.proxy") == {"collection": paths.collection("notes")}
+
+
+def test_questions_that_teach_are_apart_from_those_that_judge(notes):
+    words = {"model": "genq", "scope": "notes.proxy", "stage": "questions"}
+    made = {
+        count: plan(notes, held_out=300, held_out_questions=count, candidates=[*CANDIDATES, "genq"]) for count in (0, 9)
+    }
+    settings = {n: json.loads(one.settings("generate_queries")(SimpleNamespace(**words))) for n, one in made.items()}
+    assert "apart" not in settings[0]["settings"] and settings[9]["settings"]["apart"]
 
 
 def test_copies_take_the_place_of_models_and_known_items(notes):

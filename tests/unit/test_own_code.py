@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tests.unit.config_helpers import copy_config
+from tests.unit.config_helpers import project
 
 from zerodr.config.custom import code_digest, load_code, raised_by
 from zerodr.config.load import load_bench
@@ -23,13 +23,7 @@ from zerodr.training.objectives.ranking import ScoreLoss, make_objective
 
 LOSSES = Path("config/my/losses.py")
 
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    monkeypatch.delenv("ZERODR_MY")
-    copy_config(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+__all__ = ["project"]
 
 
 def planned(rule, **words) -> list[str]:
@@ -97,7 +91,7 @@ def test_code_is_known_by_what_it_uses(project):
     ],
 )
 def test_what_fills_a_name_in_passing_is_code_too(project, filled):
-    LOSSES.parent.mkdir(parents=True, exist_ok=True)
+    LOSSES.parent.mkdir()
     digests = set()
     for weight in (0.5, 0.6):
         (LOSSES.parent / "tools.py").write_text(f"WEIGHT = {weight}  # a comment\n")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from tests.unit.config_helpers import copy_config
+from tests.unit.config_helpers import project
 
 from zerodr.config.custom import code_digest
 from zerodr.config.load import load_bench
@@ -19,13 +19,7 @@ from zerodr.evaluation.metrics import measure
 from zerodr.operations.scaffold import write_new
 from zerodr.plan import Plan
 
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    monkeypatch.delenv("ZERODR_MY")
-    copy_config(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+__all__ = ["project"]
 
 
 def test_measures_of_trec_eval_without_a_cutoff_need_no_line(project):

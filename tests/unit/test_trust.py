@@ -96,8 +96,7 @@ def test_another_version_of_a_models_package_is_found(plan, monkeypatch):
     monkeypatch.setattr(trust, "version", {"a-model": "0.2.0", "another": "1"}.__getitem__)
     trust._version.cache_clear()
     changed = record | {"notes": record["notes"] | {"origin": origin}}
-    reader = lambda path: changed if path == HITS else read_record(path)  # noqa: E731
-    assert list(replaced_inputs(HITS, reader)) == ["a-model"]
+    assert list(replaced_inputs(HITS, lambda path: changed if path == HITS else read_record(path))) == ["a-model"]
     trust._version.cache_clear()
 
 

@@ -221,8 +221,7 @@ def _is_plain(node: ast.stmt) -> bool:
     if isinstance(node, ast.Import | ast.ImportFrom):
         return True
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        outside: list[ast.AST] = [*node.decorator_list, node.args]
-        return not node.decorator_list and not _calls(outside)
+        return not node.decorator_list and not _calls([node.args])
     if isinstance(node, ast.ClassDef):
         bare = not node.decorator_list and not node.keywords
         return bare and not _calls(node.bases) and all(map(_is_plain, node.body))

@@ -247,7 +247,7 @@ class ObjectiveSettings(LossSettings):
 
     @property
     def distils(self) -> bool | None:
-        """Whether the loss follows a teacher's scores; None for a class of the user's own, which may."""
+        """Whether the loss follows a teacher's scores. None: a class of the user's own, of which nobody knows."""
         if self.name in LOSSES:
             return LOSSES[self.name].distils
         if kind_of(CUSTOM, self.name) == "class":

@@ -113,6 +113,40 @@ def read_grades(path: Path, homes: Sequence[Path], whole: Path) -> Grades:
         CollectionError: a line can't be read, a grade is no whole number, a pair has two grades, or no collection has
             an id that was not written by `write_pairs`; names the line.
     """
+    graded = _graded(path)
+    queries = {key: str(text) for home in homes for key, text in split_queries(home, "")[["id", "text"]].to_numpy()}
+    named = {document for _, document in graded}
+    known = {key for home in homes for key in read_texts(home, named)}
+    documents = {key: f"{title} {text}" for key, (title, text) in read_texts(whole, named).items()}
+    aside = []
+    for (query, document), (row, _) in graded.items():
+        for side, key, ids, cell in (("query", query, queries, 1), ("document", document, known, 2)):
+            if key not in ids and not row.cells[cell].startswith(f"{side}:"):
+                step = "write the id as it was; spreadsheets change what looks like a number or date (0002 becomes 2)"
+                raise CollectionError(f"{path}:{row.line}", f"{side} {key!r} is not in the collection", step)
+        here = query in queries and document in known
+        if not here or not _is_about(row, queries[query], documents.get(document, "")):
+            aside.append((query, document))
+    triples = [(*pair, grade) for pair, (_, grade) in graded.items() if pair not in {*aside}]
+    pairs = pd.DataFrame(triples, columns=["query", "document", "grade"]).astype({"grade": int})
+    if not aside:
+        return Grades(pairs, "")
+    few = f"{len(aside)} of {counted(len(graded), 'grade')} of yours {'is' if len(aside) == 1 else 'are'}"
+    first = f"(line {graded[aside[0]][0].line} of {path} first)"
+    what = f"about texts that have changed or gone since {first}: they count for nothing, and can be removed."
+    return Grades(pairs, f"{few} {what}")
+
+
+def _is_about(row: Row, query: str, document: str) -> bool:
+    """True where the texts of a line, as far as it has some, are those of its pair."""
+    asked, read = row.cells[3:5]
+    # A person reads a held-out sentence within its passage, and the start of a document.
+    same = not asked or _letters(query) in _letters(asked)
+    return same and _letters(document).startswith(_letters(read)[:LETTERS])
+
+
+def _graded(path: Path) -> dict[tuple[str, str], tuple[Row, int]]:
+    """Read line and grade of each pair."""
     graded = dict[tuple[str, str], tuple[Row, int]]()
     for row in read_rows(path):
         grade, query, document, *_ = row.cells
@@ -125,33 +159,7 @@ def read_grades(path: Path, homes: Sequence[Path], whole: Path) -> Grades:
         if value != int(number[1]):
             problem = f"the pair has grade {number[1]} here, and {value} in line {earlier.line}"
             raise CollectionError(f"{path}:{row.line}", problem, "remove one of them")
-    queries = {key: str(text) for home in homes for key, text in split_queries(home, "")[["id", "text"]].to_numpy()}
-    named = {document for _, document in graded}
-    known = {key for home in homes for key in read_texts(home, named)}
-    documents = {key: f"{title} {text}" for key, (title, text) in read_texts(whole, named).items()}
-    aside = []
-    for (query, document), (row, _) in graded.items():
-        for side, key, ids in (("query", query, queries), ("document", document, known)):
-            if key not in ids and not row.cells[1 if side == "query" else 2].startswith(f"{side}:"):
-                problem = f"{side} {key!r} is not in the collection"
-                step = (
-                    "write the id as it was; spreadsheets change ids that look like numbers or dates (0002 becomes 2)"
-                )
-                raise CollectionError(f"{path}:{row.line}", problem, step)
-        asked, read = row.cells[3:5]
-        # A person reads a held-out sentence within its passage.
-        same = query in queries and document in known and (not asked or _letters(queries[query]) in _letters(asked))
-        if not same or (read and not _letters(documents.get(document, "")).startswith(_letters(read)[:LETTERS])):
-            aside.append((query, document))
-    triples = [(*pair, grade) for pair, (_, grade) in graded.items() if pair not in {*aside}]
-    pairs = pd.DataFrame(triples, columns=["query", "document", "grade"]).astype({"grade": int})
-    first = graded[aside[0]][0].line if aside else 0
-    about = "is about texts that have" if len(aside) == 1 else "are about texts that have"
-    outdated = (
-        f"{len(aside)} of {counted(len(graded), 'grade')} of yours {about} changed or gone since (line {first} of "
-        f"{path} first): they count for nothing, and can be removed."
-    )
-    return Grades(pairs, outdated if aside else "")
+    return graded
 
 
 def _letters(text: str) -> str:

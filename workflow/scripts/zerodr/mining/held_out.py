@@ -75,7 +75,13 @@ class KnownItem(NamedTuple):
 
 
 class Earlier(NamedTuple):
-    """What models have learned from: known items by the key of their document, titles and sentences of all."""
+    """Texts that models have learned from.
+
+    Attributes:
+        items: known items by the key of their document.
+        keys: of all documents.
+        texts: their titles and sentences, `folded`.
+    """
 
     items: dict[str, KnownItem]
     keys: frozenset[str]

@@ -32,6 +32,8 @@ class MakeSettings(GenerateSettings):
     """Name of the queries as a split of the collection."""
     title_join: str | None = None
     """Text that joins a document's title and text for the writer. None: text alone."""
+    apart: bool = False
+    """Leave out documents that questions which judge were written about."""
 
 
 def generate_queries(stage: Stage) -> None:
@@ -62,7 +64,8 @@ def _generate(stage: Stage, form: Form, count: int, settings: MakeSettings) -> l
     if form != "questions":
         return make(stage.path("collection"), form, count, settings, stage.seed)
     assert settings.writer is not None, "settings of the form questions"
-    return write(stage, count, settings.writer, settings.title_join, asked_about(stage.path("collection")))
+    avoid = asked_about(stage.path("collection")) if settings.apart else ()
+    return write(stage, count, settings.writer, settings.title_join, avoid)
 
 
 def asked_about(source: Path) -> set[str]:

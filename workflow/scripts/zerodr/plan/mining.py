@@ -262,8 +262,10 @@ def _generate_params(plan: Plan, wc: Any) -> Params:
     link = plan.link(wc)
     (name, split), generate = plan.chains.taught(link), _generation(plan, link)
     settings = generate.model_dump(mode="json", exclude={"positives"}, exclude_none=True) | {"split": split}
-    joined = {"title_join": plan.collection(name).title_join}
-    return settings | (joined if generate.writer else {})
+    if not generate.writer:
+        return settings
+    judged = plan.collection(name).kind == "proxy" and plan.config.held_out_questions > 0
+    return settings | {"title_join": plan.collection(name).title_join} | ({"apart": True} if judged else {})
 
 
 def _generation(plan: Plan, link: Link) -> GenerateSettings:
