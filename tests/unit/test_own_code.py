@@ -88,17 +88,20 @@ def test_code_is_known_by_what_it_uses(project):
         "def filled(weight=WEIGHTS.append({})):\n    pass",
         "import tools\nWEIGHTS.append(tools.WEIGHT)",
         "from tools import WEIGHT\nWEIGHTS = [WEIGHT]",
+        "from kit.deep.weights import WEIGHT\nWEIGHTS = [WEIGHT]",
     ],
 )
 def test_what_fills_a_name_in_passing_is_code_too(project, filled):
-    LOSSES.parent.mkdir()
+    (LOSSES.parent / "kit" / "deep").mkdir(parents=True)
     digests = set()
     for weight in (0.5, 0.6):
-        (LOSSES.parent / "tools.py").write_text(f"WEIGHT = {weight}  # a comment\n")
+        for module in ("tools", "kit/deep/weights"):
+            (LOSSES.parent / f"{module}.py").write_text(f"WEIGHT = {weight}  # a comment\n")
         first = "WEIGHTS = []\nOTHER = [1]\n"
         LOSSES.write_text(first + filled.format(weight) + "\n\n\ndef mine(scores):\n    return scores * WEIGHTS[0]\n")
         digests.add(code_digest("losses.py", "mine"))
     assert len(digests) == 2
+    assert load_code("losses.py", "mine")(2) == pytest.approx(1.2)
     LOSSES.write_text(LOSSES.read_text().replace("OTHER = [1]", "OTHER = [2]"))
     assert code_digest("losses.py", "mine") in digests
 

@@ -6,6 +6,7 @@ Git ignores the folder, and so do the tests. ZERODR_MY names another one; empty:
 import ast
 import hashlib
 import os
+import sys
 import traceback
 from collections.abc import Collection, Sequence
 from functools import cache
@@ -175,18 +176,18 @@ def parameters(file: str, name: str) -> dict[str, Parameter] | None:
 def code_of(file: str, *names: str) -> list[str]:
     """Return the statements of functions or classes of a file of the user's own.
 
-    With what they use of the file: further functions, imports and names, what may change any name, and files next to
-    it that they import, whole. Without comments and docstrings.
+    With what they use of the file: further functions, imports and names, what may change any name, and modules and
+    packages next to it that they import, whole. Without comments and docstrings.
     """
-    path, statements, files = custom_code(file), _used(_parsed(file)[0], names), dict[str, list[ast.stmt]]()
+    path, statements, files = custom_code(file), _used(_parsed(file)[0], names), dict[Path, list[ast.stmt]]()
     pending = _imported(statements)
     while path and pending:
         name = pending.pop()
-        module = path.parent / f"{name}.py"
-        if name not in files and module.is_file():
-            files[name] = _parse(module, module.stat().st_mtime_ns)[0]
-            pending |= _imported(files[name])
-    return [ast.unparse(node) for node in chain(statements, *(files[name] for name in sorted(files)))]
+        for module in (path.parent / f"{name}.py", *sorted((path.parent / name).rglob("*.py"))):
+            if module not in files and module.is_file():
+                files[module] = _parse(module, module.stat().st_mtime_ns)[0]
+                pending |= _imported(files[module])
+    return [ast.unparse(node) for node in chain(statements, *(files[module] for module in sorted(files)))]
 
 
 def code_digest(file: str, *names: str) -> str:
@@ -257,7 +258,7 @@ def _narrowed(node: ast.Import | ast.ImportFrom, used: set[str]) -> ast.stmt:
 
 
 def load_code(file: str, name: str) -> Any:
-    """Load a function or class of the user's own file.
+    """Load a function or class of the user's own file, which may import modules and packages next to it.
 
     Raises:
         ConfigError: there is no such file.
@@ -265,6 +266,8 @@ def load_code(file: str, name: str) -> Any:
     path = custom_code(file)
     if path is None:
         raise ConfigError(f"{CONFIG / 'my' / file}", f"is missing, which defines {name}", "put it back")
+    if (folder := str(path.parent.absolute())) not in sys.path:
+        sys.path.append(folder)  # last: nothing of the bench's takes its name from there
     spec = spec_from_file_location(f"zerodr_my_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
@@ -275,8 +278,9 @@ def load_code(file: str, name: str) -> Any:
 def raised_by(error: BaseException) -> str:
     """Say where in the user's own files an error was raised, and which; empty where it was elsewhere."""
     folder, frames = custom_folder(CONFIG), traceback.extract_tb(error.__traceback__)
-    mine = [frame for frame in frames if folder and Path(frame.filename).absolute().parent == folder.absolute()]
+    mine = [frame for frame in frames if folder and folder.absolute() in Path(frame.filename).absolute().parents]
     if not folder or not mine:
         return ""
     last = mine[-1]
-    return f"{folder / Path(last.filename).name}:{last.lineno} in {last.name}: {type(error).__name__}: {error}"
+    file = folder / Path(last.filename).absolute().relative_to(folder.absolute())
+    return f"{file}:{last.lineno} in {last.name}: {type(error).__name__}: {error}"
