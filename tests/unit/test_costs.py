@@ -66,9 +66,17 @@ def test_the_same_model_comes_before_the_same_size():
     assert costs.estimate(past, "dense", 3.0) == pytest.approx(225.0)
 
 
+def test_a_smaller_job_takes_its_share_where_texts_are_read_and_as_much_elsewhere():
+    past = [Past("dense", 2.0, 150.0)]
+    assert costs.estimate(past, "dense", 0.2) == pytest.approx(150.0)
+    assert costs.estimate(past, "dense", 0.2, least=3.0) == pytest.approx(15.0)
+    assert costs.estimate(past, "dense", 0.002, least=3.0) == pytest.approx(3.0)
+    assert costs.estimate(past, "dense", 4.0, least=3.0) == pytest.approx(300.0)
+
+
 def test_times_add_up_along_the_longest_chain(plan, tmp_path):
     shard = WHERE | {"shard": "00000-of-00001"}
-    put(tmp_path / "past", "a", "embed_corpus", 60.0, shard, {"shards": 1})
+    put(tmp_path / "past", "a", "embed_corpus", 60.0, shard, {"shards": plan.shard_count("other")})
     put(tmp_path / "past", "b", "embed_corpus", 1.0, shard, {"shards": 1}, device="cuda:0")
     jobs = [Job("embed_corpus", shard, ("c",), ("e",)), Job("merge_run", WHERE, ("e",), ("r",)), Job("all", {}, ("r",))]
     jobs += [Job("read_units", {"annotator": "a"})]
@@ -128,7 +136,7 @@ def test_short_lines_of_a_table_of_yours_take_less_time_than_documents(root, tmp
     assert seconds["titles"] / seconds["cranfield"] == pytest.approx(5_000 * 10 / (1400 * 180))
     put(tmp_path / "past", "a", "embed_corpus", 126.0, cranfield.wildcards, {"shards": 1})
     known, finished = Estimates(plan, tmp_path / "past").seconds(yours)
-    assert finished and known == pytest.approx(126.0, rel=0.01), "no more text than Cranfield's, and no longer"
+    assert finished and known == pytest.approx(126.0 * 5_000 * 10 / (1400 * 180), rel=0.01)
     monkeypatch.setattr(work, "LINES", ())
     known, _ = Estimates(plan, tmp_path / "past").seconds(yours)
     assert known == pytest.approx(126.0 * 5_000 / 1400)
@@ -206,7 +214,7 @@ def test_gpu_hours_and_schedules_of_a_scale_with_gpus(tmp_path, monkeypatch):
     size = lab.bench.collections["other"].planned_documents
     jobs = [Job("embed_corpus", WHERE | {"shard": f"{n:05d}-of-00003"}, (), (f"e{n}",)) for n in range(16)]
     told = costs.costs(jobs, Estimates(lab, tmp_path / "past"))
-    each = 3600 * max(1.0, min(size, lab.machines.shard_size) / size) + START_S
+    each = 3600 * min(size, lab.machines.shard_size) / size + START_S
     assert told.gpu_hours == pytest.approx(16 * each / 3600)
     assert told.spans == {8: pytest.approx(2 * each), 64: pytest.approx(each)}
 

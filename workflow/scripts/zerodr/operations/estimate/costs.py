@@ -41,6 +41,7 @@ START_S = 10.0  # a job's start on a cluster: its queue, Snakemake in the job, P
 START_HERE_S = 1.0  # the same on this machine, where one process has imported for all
 SIMILAR = 10  # a job that is more times larger than any finished one is reckoned from its work, where that is known
 SHOWN = 8
+SHORTEST_S = 3.0  # an embedding or a training of next to nothing, behind its job's start
 FEWEST_PACED = 5  # finished jobs that tell how fast this machine is
 
 
@@ -128,10 +129,12 @@ class Estimates:
         taken = [done.seconds / (base + slope * done.units) for (base, slope), past in known for done in past]
         return median(taken) if len(taken) >= FEWEST_PACED else 1.0
 
-    def seconds(self, job: Job) -> tuple[float | None, bool]:
+    def seconds(self, job: Job, least: float | None = SHORTEST_S) -> tuple[float | None, bool]:
         """Seconds of a job, None when unknown, and whether they come from finished jobs. Light jobs take 0.
 
         A training is estimated by its work until one of its recipe has finished: a step of another reads other texts.
+        An embedding or a training that is smaller than all finished ones takes its share, `least` seconds at least;
+        with None, for limits, as long as they.
         """
         if job.facts.light:
             return 0.0, True
@@ -139,7 +142,8 @@ class Estimates:
         past = [done for done in self.past.get(job.rule, []) if units <= SIMILAR * done.units or not done.units]
         alike = not job.facts.trains or any(recipe_of(done.model) == recipe_of(model) for done in past)
         if past and alike:
-            return (estimate(past, model, units) or 0.0) / _devices(job, self.plan), True
+            shares = job.facts.embeds or job.facts.trains
+            return (estimate(past, model, units, least if shares else None) or 0.0) / _devices(job, self.plan), True
         if (rehearsed := self.rehearsed_seconds(job)) is not None:
             return rehearsed, True
         known = reckon(job, self.plan, self.speeds, units)
@@ -165,7 +169,7 @@ class Estimates:
         Without a collection the size is unknown and the estimate weak: the job asks for its rule's base time at least.
         """
         job = job_for(rule, wildcards)
-        known, finished = self.seconds(job)
+        known, finished = self.seconds(job, least=None)
         if known is None:
             return None
         sized = finished or job.facts.trains or read_collection(wildcards)
@@ -297,11 +301,11 @@ def recipe_of(model: str) -> str:
     return re.split(r"-seed\d+|[+@]", model, maxsplit=1)[0]
 
 
-def estimate(past: list[Past], model: str, units: float) -> float | None:
+def estimate(past: list[Past], model: str, units: float, least: float | None = None) -> float | None:
     """Estimate the seconds of a job from the most similar finished one; None without any.
 
     The same model comes first, then one of the same recipe, then the nearest size. A larger job counts in proportion
-    to its size; a smaller one counts as much, since much of a small job's time does not depend on its size.
+    to its size. So does a smaller one down to `least` seconds; without `least` it counts as much as the finished one.
     """
     if not past:
         return None
@@ -311,7 +315,8 @@ def estimate(past: list[Past], model: str, units: float) -> float | None:
         return other.model != model, strange, abs(math.log(max(units, 1e-9)) - math.log(max(other.units, 1e-9)))
 
     like = min(past, key=unlike)
-    return like.seconds * max(1.0, units / like.units if like.units else 1.0)
+    share = units / like.units if like.units else 1.0
+    return like.seconds * max(1.0, share) if least is None else max(min(least, like.seconds), like.seconds * share)
 
 
 def render(jobs: list[Job], estimates: Costs, price: float | None = None) -> str:
