@@ -201,9 +201,11 @@ def test_programs_search_by_a_described_route(desk):
     assert (answer["hits"][0]["title"], answer["hits"][0]["text"]) == DOCUMENTS["pie"], "the whole text"
     words = client.post("/search", json={"query": "engine", "method": LEXICAL}).json()
     assert [hit["id"] for hit in words["hits"]] == ["car"]
-    for wrong in ({"k": 1}, {"query": "x", "k": 0}, {"query": "x", "k": 1001}, {"query": "x", "method": "nope"}):
+    refusals = ({"k": 1}, {"query": "x", "k": 0}, {"query": "x", "k": 1001}, {"query": "x", "method": "nope"})
+    for wrong in (*refusals, {"query": "x", "kk": 3}):
         refused = client.post("/search", json=wrong)
         assert refused.status_code == 400 and "Error: " in refused.json()["error"]
+    assert "kk: is no field of a search" in refused.json()["error"]
     described = client.get("/openapi.json").json()
     post = described["paths"]["/search"]["post"]
     schema = post["responses"]["200"]["content"]["application/json"]["schema"]

@@ -13,7 +13,7 @@ WORDS = {  # by their names in a summary
     "n_lost_queries": "queries whose positive judgements were all dropped, which are left out",
     "n_conflicting_judgements": "judgements of a pair that had another grade before, of which the last counts",
     "n_repeated_judgements": "judgements that are there twice",
-    "n_empty_documents": "documents without a text",
+    "n_empty_documents": "documents without a text, which a bi-encoder can return",
     "n_repaired_texts": "texts with half a character, replaced by U+FFFD",
     "n_equal_documents": "documents whose text another one has too, so that ids decide their order",
     "n_equal_judged": "judged documents among them",

@@ -26,7 +26,7 @@ def describe(name: str) -> dict[str, Any]:
         "200": _content("The documents.", _object(answer | {"hits": hits})),
         "400": _content("What is wrong.", _object({"error": _text("In one sentence.")})),
     }
-    body = {"required": True} | _content("", _object(asked, ["query"]))
+    body = {"required": True} | _content("", _object(asked, ["query"]) | {"additionalProperties": False})
     search = {"operationId": "search", "summary": "Find documents.", "requestBody": body, "responses": responses}
     info = {"title": f"zerodr: {name}", "version": version("zerodr")}
     return {"openapi": "3.1.0", "info": info, "paths": {"/search": {"post": search}}}

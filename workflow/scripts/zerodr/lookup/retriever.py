@@ -144,7 +144,8 @@ class Retriever:
         A document whose id is there replaces the old one. Files stay as they are until `save`.
 
         Raises:
-            CollectionError: a document without an id or a text, an id given twice, or what no file can hold.
+            CollectionError: a document without an id or a text (an empty one will do), an id given twice, or what no
+                file can hold.
         """
         new = _read(documents)
         with self._changes:

@@ -20,7 +20,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from zerodr.collections.audit import SURROGATE
-from zerodr.errors import ConfigError, MachineError, ZerodrError
+from zerodr.errors import ConfigError, MachineError, ZerodrError, nearest
 from zerodr.lookup.desk import Desk
 from zerodr.lookup.openapi import describe
 
@@ -32,6 +32,7 @@ FILES = {"/": "page.html", "/docs": "docs.html", "/page.css": "page.css", "/page
 POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:"
 HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 LARGEST_BODY = 1 << 20
+ASKED = ("query", "k", "method")  # fields of POST /search
 AT_ONCE = 4
 """Requests that compute at the same time; more wait their turn."""
 
@@ -62,6 +63,8 @@ class Api:
 
     def hits(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Answer `query` by `method`, by default the first chosen one: the first `k` documents with whole texts."""
+        if unknown := sorted(asked.keys() - set(ASKED)):
+            raise ConfigError(unknown[0], "is no field of a search", nearest(unknown[0], ASKED))
         method = _field(asked, "method", str, self.chosen[0])
         return self.desk.hits(_field(asked, "query", str), method, _field(asked, "k", int, 10))
 

@@ -41,12 +41,14 @@ class AugmentedQueries:
     """Queries with documents of the memories that are plugged in.
 
     Args:
-        source: whose params say how many documents of which length augment a query.
+        source: whose params say how many documents of which length augment a query, and of which memories those of
+            the table (`joins`).
     """
 
     def __init__(self, source: Source) -> None:
         self.model = MoMA.load(Path(source.inputs["model"][0]).parent)
         self.folders = _memories(source.inputs["model"][0])
+        self.tables = set(source.params.get("joins", ()))
         main, params = self.model.main.eval(), source.params
         limits = {"documents": params["documents"], "document_tokens": params["document_limit"]}
         tokens = min(params.get("query_tokens") or main.contract.tokens("query"), main.contract.max_tokens)
@@ -56,6 +58,8 @@ class AugmentedQueries:
 
     def encode(self, text: str, options: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
         """Embed the text with documents of the memories in `options` (by default all); report a T5's attention.
+
+        Where these are not the memories that the queries of the table read, the notice says so: ranks differ.
 
         Raises:
             ConfigError: there is no such memory.
@@ -71,20 +75,21 @@ class AugmentedQueries:
                 {"id": name, "memory": memory_of(name), "text": body[:CHARACTERS]}
                 for name, body in zip(names, texts, strict=True)
             ]
-            notice = "" if read else "no memory is plugged in"
+            notices = [] if read else ["no memory is plugged in"]
+            if self.tables and self.tables != self.model.memories.keys():
+                names_read = " and ".join(sorted(self.tables))
+                notices.append(f"not the table's ranking, whose queries read {names_read} (docs/search.md, Memories)")
             if not isinstance(main, FusionEncoder):
                 (vector,) = self.model.fuser.vectors([text], [names], self.model.texts_of)
-                return vector, {"read": read, "notice": notice}
+                return vector, {"read": read, "notice": "; ".join(notices)}
             row = Grounded(main.tokenize([text], "query")[0], main.tokenize_augmentations(texts))
             vectors, attention, segments, mask = cross_attention(main, main.pad([row]))
             mass = fid_attention(attention, segments, mask, len(names))[0]
             shares = (mass / mass.sum()).tolist()
         for shown, share in zip(read, shares[1:], strict=True):
             shown["attention"] = share
-        return vectors[0].float().cpu().numpy(), {
-            "read": read,
-            "notice": notice or f"the query itself has attention {shares[0]:.3f}",
-        }
+        attended = [f"the query itself has attention {shares[0]:.3f}"] if read else []
+        return vectors[0].float().cpu().numpy(), {"read": read, "notice": "; ".join([*attended, *notices])}
 
     def _plug(self, names: list[str]) -> None:
         for name in names:
