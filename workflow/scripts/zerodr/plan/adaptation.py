@@ -326,8 +326,9 @@ def _command(plan: Plan, row: Collection) -> str:
     config, start, words = plan.config, plan.config.start, ["zerodr", "adapt", row.archive]
     adapted = [name for name in candidates(plan) if is_adapted(plan, name) and not _is_fusion(plan, name)]
     recipes = [one for one in plan.bench.methods if (renamed(one, start) if start else one) in adapted]
+    chosen = len(recipes) == 1 and (row.planned_documents >= FEW or is_trained(plan, adapted[0]))
     options = {
-        "--method": recipes[0] if len(recipes) == 1 else None,
+        "--method": recipes[0] if chosen else None,  # with few documents `auto` takes the one that trains nothing
         "--name": config.byo_name,
         "--language": row.language if row.language != "en" else None,
         "--start": start.model if start else None,
