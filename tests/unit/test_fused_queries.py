@@ -109,7 +109,7 @@ def test_single_queries_read_the_memories_that_are_plugged_in(here, tmp_path, mo
     assert {entry["memory"] for entry in fields["read"]} == {"other"}
     plain, fields = live.encode(texts[0], {"memories": []})
     assert fields == {"read": [], "notice": "no memory is plugged in"} and np.abs(one - plain).max() > 1e-4
-    live.tables = {"other", "mesh"}
+    live.row_memories = {"other", "mesh"}
     told = "not the table's ranking, whose queries read mesh and other (docs/search.md, Memories)"
     assert live.encode(texts[0], {"memories": []})[1]["notice"] == f"no memory is plugged in; {told}"
     assert live.encode(texts[0], {"memories": ["other"]})[1]["notice"].endswith(f"; {told}")

@@ -48,7 +48,7 @@ class AugmentedQueries:
     def __init__(self, source: Source) -> None:
         self.model = MoMA.load(Path(source.inputs["model"][0]).parent)
         self.folders = _memories(source.inputs["model"][0])
-        self.tables = set(source.params.get("joins", ()))
+        self.row_memories = set(source.params.get("joins", ()))
         main, params = self.model.main.eval(), source.params
         limits = {"documents": params["documents"], "document_tokens": params["document_limit"]}
         tokens = min(params.get("query_tokens") or main.contract.tokens("query"), main.contract.max_tokens)
@@ -76,9 +76,9 @@ class AugmentedQueries:
                 for name, body in zip(names, texts, strict=True)
             ]
             notices = [] if read else ["no memory is plugged in"]
-            if self.tables and self.tables != self.model.memories.keys():
-                names_read = " and ".join(sorted(self.tables))
-                notices.append(f"not the table's ranking, whose queries read {names_read} (docs/search.md, Memories)")
+            if self.row_memories and self.row_memories != self.model.memories.keys():
+                named = " and ".join(sorted(self.row_memories))
+                notices.append(f"not the table's ranking, whose queries read {named} (docs/search.md, Memories)")
             if not isinstance(main, FusionEncoder):
                 (vector,) = self.model.fuser.vectors([text], [names], self.model.texts_of)
                 return vector, {"read": read, "notice": "; ".join(notices)}
