@@ -10,7 +10,9 @@ cost lies in that direction. Run from the project's root after DPR and the two c
         --config scale=lab offline=true gpus=0
     python benchmarks/domain_direction.py results/models/dpr/shared/ep0
 
-Prints nDCG@10 of 1,500 questions, with each setting of the boilerplate.
+Prints nDCG@10 of 1,500 questions, with each setting of the boilerplate. `--plain` leaves boilerplate out and takes
+several `--target`s: what the direction is worth on each, its length on both sides, and the cosine of the documents'
+direction with the questions', which need no judgements.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path, help="folders of models")
     parser.add_argument("--source", default="squad-v1.1")
-    parser.add_argument("--target", default="squadshifts-new-wiki")
+    parser.add_argument("--target", nargs="+", default=["squadshifts-new-wiki"])
+    parser.add_argument("--plain", action="store_true", help="no boilerplate")
     parser.add_argument("--questions", type=int, default=1500)
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--seed", type=int, default=13)
@@ -57,14 +60,14 @@ def without(vectors: np.ndarray, directions: list[np.ndarray]) -> np.ndarray:
 class Bench:
     """Texts of source and target, and the judgements."""
 
-    def __init__(self, chosen: argparse.Namespace) -> None:
+    def __init__(self, chosen: argparse.Namespace, target: str) -> None:
         from zerodr.collections.access import read_qrels
         from zerodr.collections.derived import Normalized
 
         random = np.random.default_rng(chosen.seed)
         source = Normalized(ROOT / "results/collections" / chosen.source)
-        self.target = Normalized(ROOT / "results/collections" / chosen.target)
-        rows = read_qrels(ROOT / "results/collections" / chosen.target, "test")
+        self.target = Normalized(ROOT / "results/collections" / target)
+        rows = read_qrels(ROOT / "results/collections" / target, "test")
         self.qrels: dict[str, dict[str, int]] = {}
         for query, document, grade in rows.itertuples(index=False):
             self.qrels.setdefault(query, {})[document] = int(grade)
@@ -99,7 +102,16 @@ class Bench:
         return float(np.mean([found["ndcg_cut_10"] for found in evaluator.evaluate(run).values()]))
 
 
-def measured(bench: Bench, folder: Path, tokens: int) -> Iterator[dict[str, object]]:
+def lengths(directions: list[np.ndarray]) -> dict[str, float]:
+    """Lengths of the documents' direction and of the questions', and their cosine."""
+    documents, questions = (float(np.linalg.norm(direction)) for direction in directions)
+    cosine = float(directions[0] @ directions[1]) / (documents * questions)
+    return {"of documents": round(documents, 3), "of questions": round(questions, 3), "cosine": round(cosine, 3)}
+
+
+def measured(
+    bench: Bench, folder: Path, tokens: int, settings: list[tuple[int, int, bool]]
+) -> Iterator[dict[str, object]]:
     """Yield a row for each setting of the boilerplate."""
     from sentence_transformers import SentenceTransformer
 
@@ -110,14 +122,14 @@ def measured(bench: Bench, folder: Path, tokens: int) -> Iterator[dict[str, obje
         return model.encode(texts, batch_size=64, show_progress_bar=False)
 
     means = [encode(texts).mean(axis=0) for texts in bench.source]
-    for longest, vocabulary, shared in INDEPENDENT + OF_PAIRS:
+    for longest, vocabulary, shared in settings:
         texts = bench.texts(longest, vocabulary, shared)
         vectors = [encode(list(side.values())) for side in texts]
         directions = [side.mean(axis=0) - mean for side, mean in zip(vectors, means, strict=True)]
         row: dict[str, object] = {
             "words": f"0 to {longest}, {'of pairs' if shared else 'independent'}" if longest else "none",
             "different": vocabulary if longest else 0,
-        }
+        } | lengths(directions)
         for name, chosen in {"as it is": [], "documents' out": directions[:1], "both out": directions}.items():
             seen = [without(side, chosen) if chosen else side for side in vectors]
             row[name] = round(bench.ndcg(*(dict(zip(t, v, strict=True)) for t, v in zip(texts, seen, strict=True))), 4)
@@ -125,13 +137,15 @@ def measured(bench: Bench, folder: Path, tokens: int) -> Iterator[dict[str, obje
 
 
 def main() -> None:
-    """Print a table for each model."""
+    """Print a table for each model and target."""
     chosen = arguments()
-    bench = Bench(chosen)
-    for folder in chosen.models:
-        frame = pd.DataFrame(measured(bench, folder, chosen.tokens))
-        sys.stdout.write(f"{folder}\n{frame.to_string(index=False)}\n\n")
-        sys.stdout.flush()
+    settings = INDEPENDENT[:1] if chosen.plain else INDEPENDENT + OF_PAIRS
+    for target in chosen.target:
+        bench = Bench(chosen, target)
+        for folder in chosen.models:
+            frame = pd.DataFrame(measured(bench, folder, chosen.tokens, settings))
+            sys.stdout.write(f"{folder} on {target}\n{frame.to_string(index=False)}\n\n")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":
