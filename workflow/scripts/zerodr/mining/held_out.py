@@ -121,7 +121,9 @@ def hold_out_items(stage: Stage) -> None:
     if not known:
         problem = "has no title or sentence that could be held out: its texts are short, alike or untitled"
         writer = "install the model that asks questions about English texts (docs/own-corpus.md, The judge)"
-        raise CollectionError(source.name, problem, f"add judgements (qrels/test.tsv) to compare methods with, or {writer}")
+        raise CollectionError(
+            source.name, problem, f"add judgements (qrels/test.tsv) to compare methods with, or {writer}"
+        )
     write_generated_queries(folder, settings.split, [(f"{kind}-{key}", text, key) for kind, key, text in known])
     write_documents(source, items, folder / "corpus.parquet")
     facts = {"collection": settings.name, "kind": "proxy", "documents": corpus_size(source), "queries": len(known)}
