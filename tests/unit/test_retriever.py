@@ -330,9 +330,8 @@ def test_llama_index_takes_it(root, monkeypatch):
     monkeypatch.chdir(root)
     retriever = Retriever.load(f"exports/{FUSED}")
     found = of_docs(1, "ZerodrRetriever")(retriever, 2).retrieve("apple pie")
-    assert [(one.node.node_id, one.text) for one in found] == [
-        (hit.id, hit.text) for hit in retriever.search(["apple pie"], 2)[0]
-    ]
+    hits = retriever.search(["apple pie"], 2)[0]
+    assert [(one.node.node_id, one.text) for one in found] == [(hit.id, hit.text) for hit in hits]
 
 
 def query_vector(retriever: Retriever, text: str) -> list[float]:
@@ -370,8 +369,8 @@ def test_onnx_runtime_gives_the_same_vectors(root, monkeypatch, tmp_path):
     onnxruntime, tokenizers = pytest.importorskip("onnxruntime"), pytest.importorskip("tokenizers")
     monkeypatch.chdir(root)
     run_export(Path(f"exports/{DENSE}"), "onnx", tmp_path / "model")
-    ids = tokenizers.Tokenizer.from_file(str(tmp_path / "model/tokenizer.json")).encode("apple pie").ids
-    ids = [key for key in ids if key]  # the tokenizer's file pads
+    tokens = tokenizers.Tokenizer.from_file(str(tmp_path / "model/tokenizer.json")).encode("apple pie").ids
+    ids = [key for key in tokens if key]  # the tokenizer's file pads
     inputs = {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64)}
     (vector,) = onnxruntime.InferenceSession(str(tmp_path / "model/model.onnx")).run(["vector"], inputs)[0]
     np.testing.assert_allclose(vector, query_vector(Retriever.load(f"exports/{DENSE}"), "apple pie"), atol=1e-5)
@@ -381,12 +380,10 @@ def test_a_plain_model_folder_loads_with_sentence_transformers(root, monkeypatch
     from sentence_transformers import SentenceTransformer
 
     monkeypatch.chdir(root)
-    said = run_export(Path(f"exports/{DENSE}"), "sentence-transformers", tmp_path / "model")
-    assert said.endswith(f"all of {DENSE}")
+    assert run_export(Path(f"exports/{DENSE}"), "sentence-transformers", tmp_path / "model").endswith(DENSE)
     vector = query_vector(Retriever.load(f"exports/{DENSE}"), "apple pie")
-    np.testing.assert_allclose(
-        SentenceTransformer(str(tmp_path / "model")).encode_query("apple pie"), vector, atol=1e-5
-    )
+    theirs = SentenceTransformer(str(tmp_path / "model")).encode_query("apple pie")
+    np.testing.assert_allclose(theirs, vector, atol=1e-5)
     assert not (tmp_path / "model/index").exists()
 
 
@@ -398,3 +395,6 @@ def test_exports_that_make_no_sense_are_refused(root, monkeypatch, tmp_path):
         run_export(Path(f"exports/{DENSE}"), "qdrant", tmp_path)
     with pytest.raises(ModelError, match="has no model to export"):
         run_export(Path(f"exports/{LEXICAL}"), "qdrant", tmp_path / "new")
+    monkeypatch.setattr("zerodr.lookup.exporting.find_spec", lambda name: None if name in ("torch", "onnx") else name)
+    with pytest.raises(MachineError, match=r"needs torch and onnx, .*: pip install 'path/to/zerodr\[torch\]' onnx$"):
+        run_export(Path(f"exports/{DENSE}"), "onnx", tmp_path / "new")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,7 +19,7 @@ from zerodr.artifacts.record import record_path
 from zerodr.collections.access import read_corpus
 from zerodr.encoders.folder.contract import read_contract
 from zerodr.encoders.folder.retriever import INDEX, RETRIEVER, RetrieverFacts, read_retriever, shards_of
-from zerodr.encoders.inference.graph import SHIPPED, require_torch
+from zerodr.encoders.inference.graph import SHIPPED
 from zerodr.errors import ArtifactError, MachineError, ModelError, nearest
 
 BLOCK = 512  # documents that are written together
@@ -61,7 +62,10 @@ def _model(folder: Path, facts: RetrieverFacts, target: Path) -> None:
 
 
 def _onnx(folder: Path, facts: RetrieverFacts, target: Path) -> None:
-    require_torch(folder)
+    if missing := [name for name in ("torch", "transformers", "onnx", "onnxruntime") if not find_spec(name)]:
+        whole, apart = "'path/to/zerodr[torch]'", [name for name in missing if name.startswith("onnx")]
+        step = " ".join(["run: pip install", *([whole] if len(apart) < len(missing) else []), *apart])
+        raise MachineError("--to onnx", f"needs {' and '.join(missing)}, not installed here", step)
     from zerodr.encoders.publishing.onnx import write_onnx
 
     write_onnx(folder, target)

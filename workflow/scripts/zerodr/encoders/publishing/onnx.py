@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import warnings
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from zerodr.encoders.folder.contract import CONTRACT, SIDES, read_contract
 from zerodr.encoders.inference.graph import FAILURES, NEAR, probe
 from zerodr.encoders.network.loading import short
 from zerodr.encoders.network.towers import load_tower
-from zerodr.errors import MachineError, ModelError
+from zerodr.errors import ModelError
 
 GRAPH, INPUTS, OUTPUT = "model.onnx", ["input_ids", "attention_mask"], "vector"
 COPIED = (CONTRACT, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
@@ -26,12 +25,8 @@ def write_onnx(folder: Path, target: Path) -> None:
     """Write graph, tokenizer and contract of a model folder; of separate towers into a folder for each side.
 
     Raises:
-        MachineError: a package is missing that writes the graph, or that vectors are compared by.
         ModelError: torch does not convert the network, or ONNX Runtime gives other vectors.
     """
-    if missing := [name for name in ("onnx", "onnxruntime") if not find_spec(name)]:
-        step = f"run: pip install {' '.join(missing)}"
-        raise MachineError("--to onnx", f"needs {' and '.join(missing)}, not installed here", step)
     contract = read_contract(folder)
     target.mkdir()
     if contract.towers == "separate":
