@@ -14,18 +14,7 @@ from types import FunctionType
 
 import numpy as np
 import pytest
-from lookup_helpers import (
-    DENSE,
-    DOCUMENTS,
-    FUSED,
-    LEXICAL,
-    QUERIES,
-    ROOT,
-    export,
-    make_bench,
-    with_feedback,
-    write_corpus,
-)
+from lookup_helpers import DENSE, DOCUMENTS, FUSED, LEXICAL, QUERIES, ROOT, export, make_bench, with_feedback, write_corpus
 from typer.testing import CliRunner
 
 from zerodr import Retriever
@@ -90,13 +79,10 @@ def check_equal(left: Retriever, right: Retriever) -> None:
 
 
 def test_rankings_are_those_of_the_bench_and_texts_those_of_the_folder(choice):
-    retriever, run = (
-        Retriever.load(f"exports/{choice}"),
-        read_run(Path(f"results/runs/{choice}/notes/standard.trec.gz")),
-    )
+    retriever, ranking = Retriever.load(f"exports/{choice}"), Path(f"results/runs/{choice}/notes/standard.trec.gz")
     assert len(retriever) == len(NOTES)
     for (key, _), hits in zip(QUERIES.items(), retriever.search(list(QUERIES.values()), 1000), strict=True):
-        ranked = run[run["query"] == key]
+        ranked = read_run(ranking, queries={key})
         assert [hit.id for hit in hits] == ranked["document"].tolist()
         np.testing.assert_allclose([hit.score for hit in hits], ranked["score"], atol=3e-6)
         assert all((hit.title, hit.text) == NOTES[hit.id] for hit in hits)
@@ -105,6 +91,11 @@ def test_rankings_are_those_of_the_bench_and_texts_those_of_the_folder(choice):
 def test_the_best_k_are_the_first_of_all(choice):
     retriever = Retriever.load(f"exports/{choice}")
     assert [one[:2] for one in rankings(retriever)] == rankings(retriever, 2)
+
+
+def test_a_cut_query_is_a_warning(root, recwarn):
+    Retriever.load(root / "exports" / FUSED).search(["pie", "apple pie " * 300])
+    assert [str(one.message) for one in recwarn] == ["of a query the model reads the first 256 tokens"]
 
 
 def index_of(folder: Path, documents: Path) -> Path:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -115,7 +116,8 @@ class Retriever:
         """Find the best `k` documents of each query, best first.
 
         There are fewer where fewer are found: BM25 finds what shares a word with the query, and a fusion what is among
-        the first of one of its two rankings (`entries` in retriever.json, 100).
+        the first of one of its two rankings (`entries` in retriever.json, 100). A query that is longer than the model
+        reads is cut, with a warning of Python's `warnings`: once in a process, as usual there.
 
         Raises:
             ConfigError: queries that are no list of texts, or a `k` that is no whole number from 1.
@@ -132,6 +134,8 @@ class Retriever:
 
     def _hits(self, now: Holdings, query: str, k: int) -> list[Hit]:
         found = now.searcher.search(query, k, {})
+        if found.notice:
+            warnings.warn(f"of a query {found.notice}", stacklevel=3)
         names, scores = found.ids[:k], found.scores[:k]
         old = [name for name in names if name not in now.added]
         texts = dict(zip(old, self._texts.texts(old), strict=True)) | now.added
