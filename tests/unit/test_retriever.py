@@ -14,7 +14,18 @@ from types import FunctionType
 
 import numpy as np
 import pytest
-from lookup_helpers import DENSE, DOCUMENTS, FUSED, LEXICAL, QUERIES, ROOT, export, make_bench, with_feedback, write_corpus
+from lookup_helpers import (
+    DENSE,
+    DOCUMENTS,
+    FUSED,
+    LEXICAL,
+    QUERIES,
+    ROOT,
+    export,
+    make_bench,
+    with_feedback,
+    write_corpus,
+)
 from typer.testing import CliRunner
 
 from zerodr import Retriever
@@ -311,9 +322,8 @@ def test_langchain_takes_it(root, monkeypatch):
     monkeypatch.chdir(root)
     retriever = Retriever.load(f"exports/{FUSED}")
     found = of_docs(0, "ZerodrRetriever")(retriever=retriever, k=2).invoke("apple pie")
-    assert [(one.id, one.page_content) for one in found] == [
-        (hit.id, hit.text) for hit in retriever.search(["apple pie"], 2)[0]
-    ]
+    hits = retriever.search(["apple pie"], 2)[0]
+    assert [(one.id, one.page_content) for one in found] == [(hit.id, hit.text) for hit in hits]
 
 
 def test_llama_index_takes_it(root, monkeypatch):
@@ -326,8 +336,7 @@ def test_llama_index_takes_it(root, monkeypatch):
 
 
 def query_vector(retriever: Retriever, text: str) -> list[float]:
-    (encoder,) = retriever._models.values()
-    return encoder.encode(text, {})[0].tolist()
+    return next(iter(retriever._models.values())).encode(text, {})[0].tolist()
 
 
 def test_qdrant_finds_the_same(root, monkeypatch, tmp_path):
