@@ -12,10 +12,12 @@ import pytest
 import torch
 from tests.unit.config_helpers import project
 
+from zerodr.config import custom
 from zerodr.config.custom import code_digest, load_code, raised_by
 from zerodr.config.load import load_bench
 from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import CollectionError, ConfigError
+from zerodr.operations.loading import load_plan
 from zerodr.operations.scaffold import write_new
 from zerodr.plan import Plan
 from zerodr.training.objectives.base import Encoded
@@ -319,3 +321,31 @@ def test_yaml_in_capitals_is_refused_and_equal_labels_are_told_apart(project):
     recipe.rename("config/my/mine.YAML")
     with pytest.raises(ConfigError, match="mine.YAML: is no file of yours, .*rename it to mine.yaml"):
         load_bench(project, {})
+
+
+@pytest.mark.parametrize(
+    ("draft", "what"),
+    [
+        ("like: dprr\n", "'dprr': is not known"),
+        ("like: [dpr\n", "is no YAML"),
+        ("like: dpr\nsettings: {encoder: {query_token: 8}}\n", "query_token"),
+        ("label: Mine\n", "is no recipe"),
+    ],
+)
+def test_a_draft_stops_commands_and_no_job_of_a_run_that_goes_on(project, caplog, monkeypatch, draft, what):
+    monkeypatch.setattr(custom, "LEFT_OUT", set())
+    (project / "config/my").mkdir()
+    (project / "config/my/draft.yaml").write_text(draft)
+    (project / "config/my/other.yaml").write_text("like: dpr\n")
+    with pytest.raises(ConfigError, match=what):
+        load_plan(project, {}, True, {})
+    plan = load_plan(project, {}, False, {})
+    assert "other" in plan.bench.methods and "draft" not in plan.bench.methods
+    assert "left out of this job" in caplog.text and f"{project / 'config/my/draft.yaml'}" in caplog.text
+
+
+def test_a_wrong_setting_stops_jobs_too(project):
+    (project / "config/my").mkdir()
+    (project / "config/my/config.yaml").write_text("seed: [\n")
+    with pytest.raises(ConfigError, match="my/config.yaml"):
+        load_plan(project, None, False, {})

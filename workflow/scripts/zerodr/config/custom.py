@@ -6,6 +6,7 @@ Git ignores the folder, and so do the tests. ZERODR_MY names another one; empty:
 import ast
 import hashlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Collection, Sequence
@@ -26,6 +27,7 @@ KINDS = {
     "like": "recipe",
     "items": "items",
 }  # key -> kind of file
+LEFT_OUT: set[Path] = set()  # files of recipes that this process does not read
 
 
 def custom_folder(config: Path) -> Path | None:
@@ -49,7 +51,7 @@ def custom_files(config: Path, kind: str) -> dict[str, dict[str, Any]]:
     """
     folder, files = custom_folder(config), dict[str, dict[str, Any]]()
     for path in yaml_files(folder, str(folder), "file of yours") if folder else ():
-        if path.name == SETTINGS:
+        if path.name == SETTINGS or path in LEFT_OUT:
             continue
         written = mapping(read_yaml(path), str(path))
         kinds = {KINDS[key] for key in KINDS if key in written}
@@ -59,6 +61,17 @@ def custom_files(config: Path, kind: str) -> dict[str, dict[str, Any]]:
         if kinds == {kind}:
             files[str(path)] = written
     return files
+
+
+def leave_out(config: Path, error: ConfigError) -> bool:
+    """Leave the user's own YAML file that an error names out of this process; False where it names no further one."""
+    folder = custom_folder(config)
+    named = re.split(r"[: ]", error.where.removeprefix(f"{folder}/"))[0] if folder else ""
+    blamed = {path for path in (folder.glob("*.yaml") if folder else ()) if path.name == named}
+    if not blamed - LEFT_OUT:
+        return False
+    LEFT_OUT.update(blamed)
+    return True
 
 
 def custom_settings(config: Path) -> dict[str, Any]:

@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zerodr.artifacts.guard import QUIET_STAGES
+from zerodr.config.bench import Bench
+from zerodr.config.custom import leave_out
 from zerodr.config.load import load_bench
+from zerodr.errors import ConfigError
 from zerodr.plan import Plan
 from zerodr.plan.resources import Ceiling
 
 if TYPE_CHECKING:
     from zerodr.operations.screen import Screen
 
+LOG = logging.getLogger("zerodr")
 LOGGER = logging.getLogger("snakemake.logging")
 COLLECT = (200_000, 50, 1000)  # a graph of jobs has many objects and little garbage: looking for it took a tenth
 REPLACED = "DefaultStreamHandler"  # Snakemake's name of its handler
@@ -95,7 +99,7 @@ def load_plan(root: Path, config: dict[str, Any], main: bool, ceilings: Mapping[
     Raises:
         ConfigError: the configuration is wrong.
     """
-    bench = load_bench(root, config)
+    bench = load_bench(root, config) if main else load_without_drafts(root, config)
     if bench.folders:
         from zerodr.operations.folders import examine
 
@@ -106,6 +110,23 @@ def load_plan(root: Path, config: dict[str, Any], main: bool, ceilings: Mapping[
 
     gc.set_threshold(*COLLECT)
     return Plan(bench, Estimates, ceilings)
+
+
+def load_without_drafts(root: Path, config: dict[str, Any]) -> Bench:
+    """Load a job's configuration; a recipe of the user's own that went wrong since the run began is left out.
+
+    Who writes the next recipe while a run goes on must not end its jobs. The log of each says which file is wrong.
+
+    Raises:
+        ConfigError: something else is wrong.
+    """
+    while True:
+        try:
+            return load_bench(root, config)
+        except ConfigError as error:
+            if not leave_out(root / "config", error):
+                raise
+            LOG.warning("left out of this job, which began after the file changed: %s", error)
 
 
 # Why no logger plugin (tried with Snakemake 9.27, interface 2.1 and `logger: zerodr` in a profile):
