@@ -10,10 +10,12 @@ import pandas as pd
 import pytest
 from tests.unit.config_helpers import project
 
+from zerodr.config.base import validate
 from zerodr.config.custom import code_digest
 from zerodr.config.load import load_bench
 from zerodr.config.measures import label_of
 from zerodr.errors import ConfigError
+from zerodr.evaluation.evaluate import EvaluateSettings, check_code
 from zerodr.evaluation.judged import judge
 from zerodr.evaluation.metrics import measure
 from zerodr.operations.scaffold import write_new
@@ -99,3 +101,17 @@ def test_a_measure_of_ones_own_takes_a_run_and_a_cutoff(project, takes):
         load_bench(project, {"measures": "mine_10"})
     path.write_text("def mine(run, k=10, more=1):\n    return run.rank\n")
     load_bench(project, {"measures": "mine_10"})
+
+
+def test_a_measure_that_changed_since_its_job_was_planned_is_not_computed(project):
+    write_new("measure", "best_grade")
+    plan = Plan(load_bench(project, {"measures": ["best_grade_10"]}))
+    job = SimpleNamespace(model="dpr", collection="scifact", protocol="standard")
+    planned = validate(EvaluateSettings, json.loads(plan.settings("evaluate_run")(job))["settings"], "evaluate_run")
+    check_code(planned)
+    file = Path("config/my/measures.py")
+    file.write_text(f"{file.read_text()}    # a remark is no other code\n")
+    check_code(planned)
+    file.write_text(file.read_text().replace("return ", "return 0.5 * "))
+    with pytest.raises(ConfigError, match="best_grade: has changed since this job was planned: run again"):
+        check_code(planned)
