@@ -47,7 +47,8 @@ def ask_for_single_run() -> None:
             free = take_lock(stream, wait=False)
             if free:  # the errors of a run that holds the lock stay
                 (STATE / "errors.txt").write_text("", encoding="utf-8")
-                lock.write_text(f"process {os.getpid()} on {platform.node()}, since {time.strftime('%F %T')}", "utf-8")
+                holder = f"process {os.getpid()} on {platform.node()}, since {time.strftime('%F %T')}"
+                lock.write_text(holder, encoding="utf-8")
     except MachineError as error:
         refuse_run(str(error))
     if not free:
