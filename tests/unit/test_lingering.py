@@ -64,6 +64,11 @@ def test_without_slurm_nothing_happens(monkeypatch, tmp_path):
     assert not wait_for_jobs(tmp_path, pytest.fail)
 
 
+def test_one_job_is_no_plural():
+    line = submission._waiting([submission.Lingering("23", "2026-11-28T07:23:23", "finetune")])
+    assert line.startswith("Waiting for 1 Slurm job of an earlier run in this folder (1 finetune; submitted since ")
+
+
 def test_ctrl_c_leaves_the_jobs(folder):
     program = (
         "import signal; from pathlib import Path; from zerodr.operations.slurm import submission\n"

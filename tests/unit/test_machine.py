@@ -152,6 +152,17 @@ def test_a_file_system_without_locks(monkeypatch, capsys, name):
     assert not Path(FILE).exists()
 
 
+def test_a_refused_run_leaves_the_errors_of_the_one_that_runs(monkeypatch, capsys):
+    monkeypatch.setattr(guard, "_HELD", [])
+    guard.ask_for_single_run()
+    adapter.report_error("embed_corpus dpr", "MachineError: it failed")
+    with pytest.raises(SystemExit):
+        guard.ask_for_single_run()
+    assert re.search(rf"is running in this folder \(process {os.getpid()} on .+, since \d", capsys.readouterr().err)
+    guard.repeat_errors()
+    assert "it failed" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name, told", [("ENOSPC", r"the disk is full \(\d+ MiB free\)"), ("EIO", "not answer")])
 def test_the_guard_says_the_same(monkeypatch, capsys, name, told):
     def refuse(*_: object, **__: object) -> None:

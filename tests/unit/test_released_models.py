@@ -207,6 +207,14 @@ def test_the_pair_loads_in_sentence_transformers(folder):
     np.testing.assert_allclose(model.encode_document(TEXTS), expected("document"), atol=3e-5)
 
 
+def test_an_assumption_about_a_tower_names_its_own_model(folder, caplog):
+    dpr(folder)
+    caplog.set_level("INFO", "zerodr")
+    run_spec(import_spec(str(folder), pooling="cls", document_model=f"{folder}-document"))
+    said = [line.split(": ")[0] for line in caplog.messages if "does not state its similarity" in line]
+    assert said == [str(folder), f"{folder}-document"]
+
+
 @pytest.mark.parametrize("name", ["adore", "rocketqa"])
 def test_two_folders_that_users_bring_are_one_retriever(root, folder, name):
     """Query and document encoders of DDR's table 3, each a folder as sentence-transformers saves it."""

@@ -2,8 +2,10 @@
 
 import logging
 import os
+import platform
 import re
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
@@ -36,17 +38,25 @@ def ask_for_single_run() -> None:
 
     Exits with one message when another run holds it or the results folder can't be written.
     """
+    lock = STATE / "run.lock"
     try:
         with MachineErrors("results", [str(STATE)]):
             STATE.mkdir(parents=True, exist_ok=True)
-            (STATE / "errors.txt").write_text("", encoding="utf-8")
             # Append mode: truncating would touch the file of a run that holds the lock.
-            stream = open(STATE / "run.lock", "a", encoding="utf-8")
+            stream = open(lock, "a", encoding="utf-8")
             free = take_lock(stream, wait=False)
+            if free:  # the errors of a run that holds the lock stay
+                (STATE / "errors.txt").write_text("", encoding="utf-8")
+                holder = f"process {os.getpid()} on {platform.node()}, since {time.strftime('%F %T')}"
+                lock.write_text(holder, encoding="utf-8")
     except MachineError as error:
         refuse_run(str(error))
     if not free:
-        refuse_run("MachineError: another snakemake is running in this folder: wait for it, or stop it, and run again")
+        holder = lock.read_text(encoding="utf-8")
+        who = f" ({holder})" if holder else ""
+        refuse_run(
+            f"MachineError: another snakemake is running in this folder{who}: wait for it, or stop it, and run again"
+        )
     # The lock lives as long as the open file; without a reference Python would close it at once.
     _HELD.append(stream)
 

@@ -6,6 +6,7 @@ leave Snakemake's output as it is.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import logging
 import os
@@ -17,10 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from zerodr.artifacts.adapter import report_error
 from zerodr.artifacts.guard import FAILED, ON_REQUEST
 from zerodr.artifacts.progress import Reached, reached
 from zerodr.config.measures import label_of
 from zerodr.config.quantities import counted, duration, first_names
+from zerodr.operations.slurm.ending import ending_of, slurm_log
 
 HIDDEN = {
     "job_started",
@@ -87,6 +90,22 @@ def result_of(outputs: tuple[str, ...], metric: str = METRIC) -> str:
                     if row["metric"] == metric:
                         return f"{label_of(metric)} {float(row['value']):.4f}"
     return ""
+
+
+def _why(record: Any, name: str, log: str) -> str:
+    """Format the log of a failed job. One that Slurm ended could not say why: leave its error here.
+
+    A job's own log is replaced by that of its next attempt; Slurm's of each attempt stays, and has the same lines.
+    """
+    slurm = slurm_log(record.log or [], log)
+    ending = ending_of(Path(slurm), record.rule_name) if slurm else None
+    if ending is None:
+        return f" (log: {slurm or log})" if slurm or log else ""
+    message = ending.error(slurm)
+    report_error(name, message)
+    with contextlib.suppress(OSError), open(log, "a", encoding="utf-8") as stream:
+        stream.write(f"{time.strftime('%H:%M:%S')} [{name}] {message}\n")
+    return f": {ending.reason} (log: {slurm})"
 
 
 class RunProgress:
@@ -202,7 +221,7 @@ class Screen(logging.Handler):
             return ""  # it was ended with the run
         self.failed = True
         name, log = (job.name, job.log) if job else (record.rule_name, ", ".join(record.log or []))
-        return f"{time.strftime('%H:%M:%S')} failed: {name}{f' (log: {log})' if log else ''}"
+        return f"{time.strftime('%H:%M:%S')} failed: {name}{_why(record, name, log)}"
 
     def _write(self, text: str) -> None:
         if not text:

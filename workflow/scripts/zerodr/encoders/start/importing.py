@@ -148,14 +148,15 @@ def _copy_both(
     """Copy a model of queries and one of documents; return their contract and what was assumed."""
     document = settings.document_model or ""
     folders: dict[Side, Path] = {"query": source, "document": document_source}
+    names: dict[Side, str] = {"query": settings.model, "document": document}
     assumed: list[str] = []
 
     def copy(folder: Path, tower: Path, side: Side) -> EncoderContract:
-        contract, sentences = copy_model(folder, tower, settings, None)
+        contract, sentences = copy_model(folder, tower, settings.model_copy(update={"model": names[side]}), None)
         assumed.extend(f"{side}: {sentence}" for sentence in sentences)
         return contract
 
-    contract = copy_pair(folders, target, {"query": settings.model, "document": document}, copy)
+    contract = copy_pair(folders, target, names, copy)
     check_model(target)
     return contract, assumed
 

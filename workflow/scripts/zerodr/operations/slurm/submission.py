@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from zerodr.config.quantities import counted
 from zerodr.errors import MachineError, ZerodrError
 from zerodr.operations.slurm.cluster import PROFILE, JobRequest, ask_slurm, check_fit, last_line, read_partitions
 
@@ -235,7 +236,7 @@ def _waiting(jobs: list[Lingering]) -> str:
     rules = ", ".join(f"{count} {rule}" for rule, count in sorted(Counter(job.rule for job in jobs).items()))
     numbers = sorted(job.number for job in jobs)
     return (
-        f"Waiting for {len(jobs)} Slurm jobs of an earlier run in this folder ({rules}; submitted since "
+        f"Waiting for {counted(len(jobs), 'Slurm job')} of an earlier run in this folder ({rules}; submitted since "
         f"{min(job.submitted for job in jobs)}), so that no work is repeated. Ctrl-C stops waiting; to cancel "
         f"them: scancel {' '.join(numbers[:8])}{' ...' if len(numbers) > 8 else ''}"
     )

@@ -1,0 +1,83 @@
+"""A failed Slurm job: the screen says what Slurm says, and names a log that is not empty."""
+
+from pathlib import Path
+
+import pytest
+from tests.unit.test_screen import clock, record, shown, started  # noqa: F401
+
+from zerodr.artifacts import guard
+from zerodr.operations.slurm.ending import ending_of, slurm_log
+
+START = "Building DAG of jobs...\nsrun: cluster configuration lacks support for cpu binding\nBuilding DAG of jobs...\n"
+KILLED = "slurmstepd-gpu1: error: *** STEP 59.0 ON gpu1 CANCELLED AT 2026-11-28T07:43:56 ***\n"
+MEMORY = "slurmstepd-gpu1: error: StepId=59.0 exceeded memory limit (438476800 > 419430400), being killed\n"
+TIME = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-28T07:43:56 DUE TO TIME LIMIT ***\n"
+NODE = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-28T07:43:56 DUE TO NODE FAILURE ***\n"
+KERNEL = "slurmstepd: error: Detected 1 oom_kill event in StepId=59.0. Some of the step tasks have been OOM Killed.\n"
+
+
+@pytest.fixture(autouse=True)
+def checkout(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("results/.state").mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    "text, reason",
+    [
+        (KILLED + MEMORY, "needs more memory than it asked for"),
+        (KERNEL, "needs more memory than it asked for"),
+        ("srun: error: n1: task 0: Out Of Memory\n", "needs more memory than it asked for"),
+        (TIME, "ran out of its time"),
+        (NODE, "lost its node"),
+        ("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-28T07:43:56 ***\n", "was cancelled"),
+    ],
+)
+def test_what_slurm_says_of_a_job(text, reason):
+    Path("7.log").write_text(START + text + "srun: error: n1: task 0: Killed\n")
+    ending = ending_of(Path("7.log"), "finetune")
+    assert ending is not None and ending.reason == reason
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "torch.OutOfMemoryError: CUDA out of memory\nsrun: error: gpu1: task 0: Exited with exit code 1\n",
+        NODE + START + "ModelError: x: is no folder\n",  # queued again since
+    ],
+)
+def test_a_job_that_ended_by_itself_was_not_ended_by_slurm(text):
+    Path("7.log").write_text(START + text)
+    assert ending_of(Path("7.log"), "finetune") is None
+    assert ending_of(Path("none.log"), "finetune") is None
+
+
+def test_the_slurm_log_is_the_one_that_is_not_the_jobs_own():
+    assert slurm_log(["a.log", str(Path.cwd() / "b/7.log")], "a.log") == "b/7.log"
+    assert slurm_log(["a.log"], "a.log") == "" == slurm_log([], "")
+
+
+def test_a_job_that_slurm_ended_says_why_once_on_the_screen_at_the_end_and_in_its_log(clock, capsys):  # noqa: F811
+    own, ours = Path("results/logs/finetune.log"), []
+    own.parent.mkdir(parents=True)
+    for number in (58, 59):
+        log = Path(f"results/logs/slurm/rule_finetune/dpr/{number}.log").absolute()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(START + KILLED + MEMORY)
+        own.write_text("")
+        failed = record(event="job_error", jobid=1, rule_name="finetune", log=[str(own), str(log)])
+        ours += shown(started(1, "finetune", model="dpr"), failed)
+    assert ours[1].endswith(
+        "failed: finetune dpr: needs more memory than it asked for (log: results/logs/slurm/rule_finetune/dpr/59.log)"
+    )
+    guard.repeat_errors()
+    end = capsys.readouterr().err
+    assert end.count("MachineError: results/logs/slurm/rule_finetune/dpr: Slurm ended the job, which needs") == 1
+    assert "--set-resources finetune:mem_mb=" in end and own.read_text().rstrip().endswith("in every attempt")
+
+
+def test_a_slurm_job_that_failed_by_itself_names_the_log_that_stays(clock):  # noqa: F811
+    log = Path("results/logs/slurm/9.log").absolute()
+    failed = record(event="job_error", jobid=1, rule_name="finetune", log=["results/logs/finetune.log", str(log)])
+    (line,) = shown(started(1, "finetune", model="dpr"), failed)
+    assert line.endswith("failed: finetune dpr (log: results/logs/slurm/9.log)")
