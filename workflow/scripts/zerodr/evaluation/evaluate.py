@@ -92,9 +92,9 @@ def check_code(settings: EvaluateSettings) -> None:
     Raises:
         ConfigError: they did.
     """
-    own = custom_functions(settings.measures)
-    if settings.code and settings.code != code_digest(CUSTOM, *own):
-        raise ConfigError(f"measures.py: {', '.join(own)}", "has changed since this job was planned", "run again")
+    custom = custom_functions(settings.measures)
+    if settings.code and settings.code != code_digest(CUSTOM, *custom):
+        raise ConfigError(f"measures.py: {', '.join(custom)}", "has changed since this job was planned", "run again")
 
 
 def check_protocol(run: pd.DataFrame, settings: EvaluateSettings) -> None:
