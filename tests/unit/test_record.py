@@ -105,3 +105,11 @@ def test_provenance_tells_code_environment_and_memory():
     assert environment["cores"] >= 1 and environment["processor"]
     json.dumps([code, environment])
     assert 1 < provenance.peak_memory_mib() < 1e6
+
+
+def test_a_record_names_the_slurm_job_where_there_is_one(monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert "slurm_job" not in provenance.environment.__wrapped__()
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("SLURMD_NODENAME", "gpu1")
+    assert provenance.environment.__wrapped__()["slurm_job"] == "17 on gpu1"

@@ -58,7 +58,7 @@ def _git(*words: str) -> subprocess.CompletedProcess[str]:
 
 @cache
 def environment() -> dict:
-    """Return the lock file's digest, Python, the versions that affect numbers, and the processor."""
+    """Return the lock file's digest, Python, the versions that affect numbers, the processor, and the job of Slurm."""
     versions = {}
     for name in PACKAGES:
         try:
@@ -73,7 +73,14 @@ def environment() -> dict:
         "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),
         "device": _device(),
+        **_slurm_job(),
     }
+
+
+def _slurm_job() -> dict[str, str]:
+    """Return number and node of the Slurm job that this process belongs to; nothing elsewhere."""
+    number, node = (os.environ.get(name) for name in ("SLURM_JOB_ID", "SLURMD_NODENAME"))
+    return {"slurm_job": f"{number} on {node}"} if number and node else {}
 
 
 def _processor() -> str:

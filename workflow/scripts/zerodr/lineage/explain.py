@@ -93,6 +93,7 @@ def _origin(record: Record) -> list[str]:
     patch, joules = code["dirty_patch_sha256"], record["energy_joules"]
     energy = "not measured" if joules is None else f"{joules:g} J by {record['energy_source']}"
     no_commit = f"no git commit ({code.get('reason', 'no reason recorded')})"
+    job = f", Slurm job {environment['slurm_job']}" if "slurm_job" in environment else ""
     lines = [
         f"{record['artifact']}",
         f"  digest       {record['digest']}",
@@ -100,7 +101,7 @@ def _origin(record: Record) -> list[str]:
         f"  when         {started}, took {record['seconds']:.1f} s, peak {record['peak_memory_mib']:.0f} MiB, "
         f"energy {energy}",
         f"  code         {code['commit'] or no_commit}{f' with changes {patch[:12]}' if patch else ''}",
-        f"  environment  Python {environment['python']}, {environment['device']}, {environment['processor']}",
+        f"  environment  Python {environment['python']}, {environment['device']}, {environment['processor']}{job}",
         f"  spec         results/.state/{record['spec_digest'][:16]}/spec.json  (python -m zerodr.run SPEC repeats it)",
     ]
     lines += _block("origin", [f"{k}={v}" for k, v in flatten(record["notes"].get("origin", {})).items()])

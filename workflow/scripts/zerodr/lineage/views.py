@@ -168,6 +168,8 @@ def run_tags(record: Record, scale: str = "") -> dict[str, str]:
     }
     if code["commit"]:
         tags["mlflow.source.git.commit"] = code["commit"]
+    if "slurm_job" in environment:
+        tags["slurm_job"] = environment["slurm_job"]
     named = {name: value for name, value in record["wildcards"].items() if value}
     named |= {name: value for name, value in (("method", method_of(record)), ("scale", scale)) if value}
     tags = named | tags | input_tags(record)
