@@ -18,7 +18,7 @@ import pytest
 from tests.dag.conftest import clone
 from tests.dag.test_dry_runs import job_counts
 from tests.dag.test_mirrors import ROW
-from tests.forked import planners
+from tests.forked import shipped_planners
 
 METHOD = "bm25-flat+bm25s"
 TARGET = f"results/evaluation/{METHOD}/notes/standard.summary.tsv"
@@ -77,7 +77,7 @@ def plans(snakemake) -> Plans:
         text = done.stdout + done.stderr
         counts = {} if "Nothing to be done" in text else job_counts(text)
         counts.pop("total", None)
-        done = planners().run("zerodr", "plan", TARGET, cwd=folder, env=os.environ)
+        done = shipped_planners().run("zerodr", "plan", TARGET, cwd=folder, env=os.environ)
         assert done.returncode == 0, done.stderr
         listed = re.findall(r"^  (\w+) +(\d+) +\d+ MiB", done.stdout, re.M)
         assert {rule: int(count) for rule, count in listed} == counts

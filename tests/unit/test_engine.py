@@ -97,7 +97,9 @@ class Broken(Exception):
     pass
 
 
-@pytest.mark.parametrize("changes", [{}, {"cache_chunk": 3}, {"accumulation": 4}, {"optimizer": "lamb"}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"batch_queries": 4, "cache_chunk": 3}, {"accumulation": 4}, {"optimizer": "lamb"}], ids=str
+)
 def test_interrupted_at_any_step_ends_with_the_same_bits(world, tmp_path, changes):
     whole = engine(world, tmp_path / "whole", Remembering(), **changes)
     curves = whole.fit()

@@ -124,11 +124,17 @@ for family in ("bert", "roberta", "t5"):
 
 @pytest.fixture(scope="module")
 def tokenizers(tmp_path_factory, root) -> list[dict[str, str]]:
-    """Digests of trained tokenizers by family, from each of two processes."""
-    command = [sys.executable, "-c", TRAIN, str(tiny_collection(tmp_path_factory.mktemp("texts") / "c", 300))]
-    done = [subprocess.run(command, cwd=root / "workflow/scripts", capture_output=True, text=True) for _ in range(2)]
-    assert [one.returncode for one in done] == [0, 0], done[0].stderr
-    return [dict(line.split() for line in one.stdout.splitlines()) for one in done]
+    """Digests of trained tokenizers by family, from this process and from another."""
+    folder = tiny_collection(tmp_path_factory.mktemp("texts") / "c", 300)
+    command = [sys.executable, "-c", TRAIN, str(folder)]
+    done = subprocess.run(command, cwd=root / "workflow/scripts", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    trained = {
+        family: train_tokenizer(family, lambda: corpus_texts(folder), 500) for family in ("bert", "roberta", "t5")
+    }
+    texts = {family: tokenizer.backend_tokenizer.to_str() for family, tokenizer in trained.items()}
+    here = {family: hashlib.sha256(text.encode()).hexdigest() for family, text in texts.items()}
+    return [here, dict(line.split() for line in done.stdout.splitlines())]
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta", "t5"])

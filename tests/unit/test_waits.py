@@ -20,6 +20,8 @@ from zerodr.training.objectives.ranking import InfoNCE, PairwiseNLL
 from zerodr.training.pretraining.passages import PassageStream
 from zerodr.training.pretraining.span_forward import make_span_objective
 
+CHANGES = [{}, {"batch_queries": 4, "cache_chunk": 3}, {"accumulation": 4}, {"optimizer": "lamb"}]
+
 
 @pytest.fixture(scope="module")
 def counting() -> ModuleType:
@@ -38,12 +40,12 @@ def tiny(tmp_path_factory) -> tuple[Path, Examples]:
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("changes", [{}, {"cache_chunk": 3}, {"accumulation": 4}, {"optimizer": "lamb"}], ids=str)
+@pytest.mark.parametrize("changes", CHANGES, ids=str)
 @pytest.mark.parametrize("objective", [InfoNCE, PairwiseNLL, partial(InfoNCE, False)])
 def test_the_host_waits_once_a_step(counting, tiny, objective, changes, processes):
     model, examples = load_tiny(tiny[0]), tiny[1]
-    stream = Stream(examples, np.arange(QUERIES), 8, 1, [13, 0])
     settings = {"batch_queries": 8} | changes
+    stream = Stream(examples, np.arange(QUERIES), settings["batch_queries"], 1, [13, 0])
     counts = counting.step_counts(Forward(model, examples, "meta"), objective(), stream, settings, processes)
     assert counts.waits == {"tolist": 1}
 
