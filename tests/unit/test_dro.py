@@ -225,3 +225,11 @@ def test_a_steered_cluster_that_a_batch_lacks_has_nothing_added():
     omega = torch.full((3,), 1 / 3, dtype=torch.float64)
     after = dro.steered_update(omega, added, sums, present, 1.0, 0.7, 0.5, 10)[1]
     assert after.tolist() == [2.5, -0.5, 2.0]
+
+
+def test_clusters_without_weight_or_loss_are_no_zero_divided_by_zero():
+    present, alpha = torch.tensor([True, True, False]), torch.tensor([1.0, 3.0, 5.0], dtype=torch.float64)
+    nothing = torch.zeros(3, dtype=torch.float64)
+    assert dro.loss_weights(nothing, alpha, present).tolist() == [0.25, 0.75, 0.0]
+    assert dro.loss_weights(nothing, nothing, present).tolist() == [0.5, 0.5, 0.0]
+    assert dro.loss_weights(nothing, alpha, present, normalise=False).tolist() == [0.0, 0.0, 0.0]

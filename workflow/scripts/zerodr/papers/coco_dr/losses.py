@@ -205,6 +205,9 @@ def balanced_weights(present: Tensor) -> Tensor:
 def loss_weights(omega: Tensor, alpha: Tensor, present: Tensor, normalise: bool = True) -> Tensor:
     """alpha_k omega_k, factors of the clusters' losses (COCO-DR eq. 5); scaled to sum 1 over present clusters if asked.
 
+    Where all present clusters have so little weight that no number holds it, or no loss, omega or alpha counts for
+    nothing: 0 / 0 would end the training.
+
     Args:
         omega: (K,) weights; alpha: (K,); present: (K,) bool.
 
@@ -216,4 +219,7 @@ def loss_weights(omega: Tensor, alpha: Tensor, present: Tensor, normalise: bool 
     [0.5, 0.5, 0.0]
     """
     weights = alpha * omega * present
-    return weights / weights.sum() if normalise else weights
+    if not normalise:
+        return weights
+    weights = next(one for one in (weights, alpha * present, present.to(alpha)) if one.any())
+    return weights / weights.sum()
