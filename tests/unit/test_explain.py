@@ -122,6 +122,19 @@ def test_what_is_stale_above_is_told_below(plan, tmp_path):
     assert f"snakemake --profile config/profiles/mini {TABLE}" in text
 
 
+def test_what_slurm_made_slurm_makes_again(plan, tmp_path):
+    method = tmp_path / "config/methods/bm25-flat.yaml"
+    method.write_text(method.read_text().replace("k1: 0.9", "k1: 1.2"))
+    record = read_record(LEXICAL)
+    write_json(
+        Path(f"{LEXICAL}.lineage.json"),
+        record | {"environment": record["environment"] | {"slurm_job": "17 on gpu1"}},
+    )
+    text = explain(Graph(), LEXICAL, plan_of(tmp_path))
+    assert ", Slurm job 17 on gpu1" in " ".join(text.split())
+    assert f"snakemake --profile slurm {TABLE}" in explain(Graph(), TABLE, plan_of(tmp_path))
+
+
 def test_a_stage_version_and_a_seed_matter(plan, tmp_path, monkeypatch):
     facts = RULES["evaluate_run"]
     monkeypatch.setitem(VERSIONS, facts.function, facts.version + 1)

@@ -245,7 +245,9 @@ def remedy(graph: Graph, artifact: str, stale: dict[str, list[Difference]], conf
             damaged.append(path)
         elif kinds <= {"input"} and not any(_is_seen(graph, d.name, path) for d in reasons):
             unseen.add(record["rule"])
-    words = ["snakemake", "--profile", PROFILE, artifact]
+    records = map(graph.record, graph.ancestors(artifact))
+    by_slurm = any("slurm_job" in record["environment"] for record in records if record)
+    words = ["snakemake", "--profile", "slurm" if by_slurm else PROFILE, artifact]
     words += ["--config", *config] if config else []
     words += ["--forcerun", *sorted(unseen)] if unseen else []
     return [["rm", *damaged], words] if damaged else [words]
