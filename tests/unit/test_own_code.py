@@ -344,8 +344,16 @@ def test_a_draft_stops_commands_and_no_job_of_a_run_that_goes_on(project, caplog
     assert "left out of this job" in caplog.text and f"{project / 'config/my/draft.yaml'}" in caplog.text
 
 
-def test_a_wrong_setting_stops_jobs_too(project):
+def test_a_wrong_setting_stops_jobs_too(project, caplog):
     (project / "config/my").mkdir()
     (project / "config/my/config.yaml").write_text("seed: [\n")
     with pytest.raises(ConfigError, match="my/config.yaml"):
         load_plan(project, None, False, {})
+    assert "left out" not in caplog.text
+
+
+def test_a_draft_with_spaces_in_its_name_is_left_out_too(project, monkeypatch):
+    monkeypatch.setattr(custom, "LEFT_OUT", set())
+    (project / "config/my").mkdir()
+    (project / "config/my/draft (2).yaml").write_text("like: [dpr\n")
+    assert "dpr" in load_plan(project, {}, False, {}).bench.methods

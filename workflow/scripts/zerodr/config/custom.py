@@ -66,8 +66,9 @@ def custom_files(config: Path, kind: str) -> dict[str, dict[str, Any]]:
 def leave_out(config: Path, error: ConfigError) -> bool:
     """Leave the user's own YAML file that an error names out of this process; False where it names no further one."""
     folder = custom_folder(config)
-    named = re.split(r"[: ]", error.where.removeprefix(f"{folder}/"))[0] if folder else ""
-    blamed = {path for path in (folder.glob("*.yaml") if folder else ()) if path.name == named}
+    files = [path for path in folder.glob("*.yaml") if path.name != SETTINGS] if folder else []
+    where = error.where.removeprefix(f"{folder}/")
+    blamed = {path for path in files if re.match(rf"{re.escape(path.name)}(?:[: ]|$)", where)}
     if not blamed - LEFT_OUT:
         return False
     LEFT_OUT.update(blamed)
