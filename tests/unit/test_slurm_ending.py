@@ -1,5 +1,6 @@
 """A failed Slurm job: the screen says what Slurm says, and names a log that is not empty."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,15 @@ def test_a_job_that_ended_by_itself_was_not_ended_by_slurm(text):
     Path("7.log").write_text(START + text)
     assert ending_of(Path("7.log"), "finetune") is None
     assert ending_of(Path("none.log"), "finetune") is None
+
+
+def test_a_log_on_a_share_that_is_gone_says_nothing(monkeypatch):
+    def gone(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    Path("7.log").write_text(START + TIME)
+    monkeypatch.setattr(Path, "read_text", gone)
+    assert ending_of(Path("7.log"), "finetune") is None
 
 
 def test_the_slurm_log_is_the_one_that_is_not_the_jobs_own():

@@ -58,10 +58,12 @@ def _here(path: str) -> str:
 
 
 def ending_of(log: Path, rule: str) -> Ending | None:
-    """Read why Slurm ended the last attempt of a job; None where its log has no line of Slurm about that."""
-    if not log.is_file():
+    """Read why Slurm ended the last attempt of a job; None where its log can't be read or says nothing about that."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError:  # absent, or on a share that is gone: the screen goes on
         return None
-    messages = DAEMON.findall(log.read_text(encoding="utf-8", errors="replace").rpartition(ATTEMPT)[2])
+    messages = DAEMON.findall(text.rpartition(ATTEMPT)[2])
     for pattern, reason, step in CAUSES:
         if any(map(pattern.search, messages)):
             return Ending(reason, step.replace("{rule}", rule))
