@@ -163,6 +163,18 @@ def test_a_refused_run_leaves_the_errors_of_the_one_that_runs(monkeypatch, capsy
     assert "it failed" in capsys.readouterr().err
 
 
+def test_a_second_run_is_refused_where_the_lock_file_cannot_be_read(monkeypatch, capsys):
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(guard, "_HELD", [])
+    guard.ask_for_single_run()
+    monkeypatch.setattr(Path, "read_text", refuse)
+    with pytest.raises(SystemExit):
+        guard.ask_for_single_run()
+    assert "is running in this folder: wait for it" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name, told", [("ENOSPC", r"the disk is full \(\d+ MiB free\)"), ("EIO", "not answer")])
 def test_the_guard_says_the_same(monkeypatch, capsys, name, told):
     def refuse(*_: object, **__: object) -> None:

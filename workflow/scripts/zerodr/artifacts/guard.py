@@ -1,5 +1,6 @@
 """Allow one run at a time in a checkout, without stale locks; print errors as sentences, repeated at the end."""
 
+import contextlib
 import logging
 import os
 import platform
@@ -52,7 +53,9 @@ def ask_for_single_run() -> None:
     except MachineError as error:
         refuse_run(str(error))
     if not free:
-        holder = lock.read_text(encoding="utf-8")
+        holder = ""
+        with contextlib.suppress(OSError):  # the refusal matters, not who holds the lock
+            holder = lock.read_text(encoding="utf-8", errors="replace")
         who = f" ({holder})" if holder else ""
         refuse_run(
             f"MachineError: another snakemake is running in this folder{who}: wait for it, or stop it, and run again"
