@@ -132,7 +132,8 @@ def test_what_slurm_made_slurm_makes_again(plan, tmp_path):
     )
     text = explain(Graph(), LEXICAL, plan_of(tmp_path))
     assert ", Slurm job 17 on gpu1" in " ".join(text.split())
-    assert f"snakemake --profile slurm {TABLE}" in explain(Graph(), TABLE, plan_of(tmp_path))
+    text = " ".join(explain(Graph(), TABLE, plan_of(tmp_path)).replace("\\\n", " ").split())
+    assert text.endswith(f"snakemake --profile slurm {TABLE} --config scale=mini")  # the profile alone means paper
 
 
 def test_a_stage_version_and_a_seed_matter(plan, tmp_path, monkeypatch):
@@ -159,7 +160,7 @@ def test_a_changed_input_that_looks_old_needs_force_without_a_record(plan):
     assert "--forcerun" not in explain(Graph(), RUN, plan)
     record_path(COLLECTION).unlink()
     stale = {RUN: [d for d in differences(Graph(), RUN, plan) if d.matters]}
-    assert [shlex.join(command) for command in remedy(Graph(), RUN, stale, ["seed=7"])] == [
+    assert [shlex.join(command) for command in remedy(Graph(), RUN, stale, ["seed=7"], "mini")] == [
         f"snakemake --profile config/profiles/mini {RUN} --config seed=7 --forcerun merge_run"
     ]
 

@@ -60,7 +60,7 @@ def explain(graph: Graph, artifact: str, plan: Plan, config: list[str] | None = 
     lines = [*_origin(record), "", *_state(artifact, stale), *_harmless(changes), "", *_missing_words(stale)]
     text = [folded for line in lines for folded in _folded(line)]
     if stale and not _unknown(stale):
-        commands = remedy(graph, artifact, stale, config or [])
+        commands = remedy(graph, artifact, stale, config or [], plan.config.scale)
         text += ["To update it:", " && \\\n".join(shown(command) for command in commands)]
     return "\n".join(text).rstrip()
 
@@ -235,8 +235,13 @@ def stale_ancestors(graph: Graph, artifact: str, plan: Plan) -> dict[str, list[D
     return reasons
 
 
-def remedy(graph: Graph, artifact: str, stale: dict[str, list[Difference]], config: list[str]) -> list[Command]:
-    """Return the commands that update an artifact, given everything stale about it and above it."""
+def remedy(
+    graph: Graph, artifact: str, stale: dict[str, list[Difference]], config: list[str], scale: str
+) -> list[Command]:
+    """Return the commands that update an artifact, given everything stale about it and above it.
+
+    The profile slurm means scale `paper`, where no word names another: the `scale` of the comparison is written there.
+    """
     damaged, unseen = [], set()
     for path, reasons in stale.items():
         kinds = {d.what for d in reasons}
@@ -248,7 +253,8 @@ def remedy(graph: Graph, artifact: str, stale: dict[str, list[Difference]], conf
     records = map(graph.record, graph.ancestors(artifact))
     by_slurm = any("slurm_job" in record["environment"] for record in records if record)
     words = ["snakemake", "--profile", "slurm" if by_slurm else PROFILE, artifact]
-    words += ["--config", *config] if config else []
+    named = [] if not by_slurm or any(word.startswith("scale=") for word in config) else [f"scale={scale}"]
+    words += ["--config", *config, *named] if config or named else []
     words += ["--forcerun", *sorted(unseen)] if unseen else []
     return [["rm", *damaged], words] if damaged else [words]
 
