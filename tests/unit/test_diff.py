@@ -42,6 +42,11 @@ def test_settings_inputs_and_stages_that_differ_are_listed(plan):
     assert "depth" not in text
     assert paths.shard_hits("dense", "toy", "standard", "shard-00000-of-00002") in text
     assert "environment: the same environment" in text
+    record = read_record(RUNS[0])
+    write_json(
+        Path(f"{RUNS[0]}.lineage.json"), record | {"environment": record["environment"] | {"slurm_job": "17 on a"}}
+    )
+    assert "environment: the same environment" in diff(Graph(), *RUNS)
 
 
 def test_code_is_the_same_only_when_it_is_known(plan):

@@ -35,7 +35,7 @@ def diff(graph: Graph, left: str, right: str, metric: str = "ndcg_cut_10", count
     lines += _custom_code(a, b)
     lines += _section("inputs", _changed(_inputs(a), _inputs(b)))
     lines += _code(a["code"], b["code"])
-    lines += _section("environment", _changed(flatten(a["environment"]), flatten(b["environment"])))
+    lines += _section("environment", _changed(_surroundings(a), _surroundings(b)))
     kernels = _kernels(a), _kernels(b)
     lines += _section("kernels", _changed(*kernels), "kind of processor") if any(kernels) else []
     lines += _section("cost", _cost(a, b))
@@ -49,6 +49,11 @@ def _custom_code(a: Record, b: Record) -> list[str]:
     left, right = (record["notes"].get("custom_code", "").splitlines() for record in (a, b))
     changed = list(difflib.unified_diff(left, right, *SIDES, lineterm="", n=1))
     return ["", "code of yours:", *(f"  {line}" for line in changed)] if changed else []
+
+
+def _surroundings(record: Record) -> dict[str, Any]:
+    """What computed an artifact; the number of a Slurm job tells nothing."""
+    return {name: value for name, value in flatten(record["environment"]).items() if name != "slurm_job"}
 
 
 def _stage(record: Record) -> dict[str, str]:
