@@ -103,7 +103,7 @@ class Bench:
 
 
 def lengths(directions: list[np.ndarray]) -> dict[str, float]:
-    """Lengths of the documents' direction and of the questions', and their cosine."""
+    """Return lengths of the documents' direction and of the questions', and their cosine."""
     documents, questions = (float(np.linalg.norm(direction)) for direction in directions)
     cosine = float(directions[0] @ directions[1]) / (documents * questions)
     return {"of documents": round(documents, 3), "of questions": round(questions, 3), "cosine": round(cosine, 3)}

@@ -75,7 +75,7 @@ def test_code_is_known_by_what_it_uses(project):
     settings = ObjectiveSettings(name="hinge", arguments={"margin": 0.5})
     LOSSES.write_text(LOSSES.read_text().replace(".clamp(min=0)", ".clamp(min=0.0)"))
     assert code_digest("losses.py", "hinge") != first
-    with pytest.raises(ConfigError, match="objective hinge: has changed since this job was planned: run again"):
+    with pytest.raises(ConfigError, match="losses.py: hinge: has changed since this job was planned: run again"):
         make_objective(settings)
 
 

@@ -10,12 +10,10 @@ import pandas as pd
 import pytest
 from tests.unit.config_helpers import project
 
-from zerodr.config.base import validate
-from zerodr.config.custom import code_digest
+from zerodr.config.custom import check_planned, code_digest
 from zerodr.config.load import load_bench
 from zerodr.config.measures import label_of
 from zerodr.errors import ConfigError
-from zerodr.evaluation.evaluate import EvaluateSettings, check_code
 from zerodr.evaluation.judged import judge
 from zerodr.evaluation.metrics import measure
 from zerodr.operations.scaffold import write_new
@@ -107,11 +105,11 @@ def test_a_measure_that_changed_since_its_job_was_planned_is_not_computed(projec
     write_new("measure", "best_grade")
     plan = Plan(load_bench(project, {"measures": ["best_grade_10"]}))
     job = SimpleNamespace(model="dpr", collection="scifact", protocol="standard")
-    planned = validate(EvaluateSettings, json.loads(plan.settings("evaluate_run")(job))["settings"], "evaluate_run")
-    check_code(planned)
+    planned = json.loads(plan.settings("evaluate_run")(job))["settings"]["code"]
+    check_planned("measures.py", planned, "best_grade")
     file = Path("config/my/measures.py")
     file.write_text(f"{file.read_text()}    # a remark is no other code\n")
-    check_code(planned)
+    check_planned("measures.py", planned, "best_grade")
     file.write_text(file.read_text().replace("return ", "return 0.5 * "))
     with pytest.raises(ConfigError, match="best_grade: has changed since this job was planned: run again"):
-        check_code(planned)
+        check_planned("measures.py", planned, "best_grade")

@@ -106,7 +106,8 @@ def test_the_best_k_are_the_first_of_all(choice):
 
 def test_a_cut_query_is_a_warning(root, recwarn):
     Retriever.load(root / "exports" / FUSED).search(["pie", "apple pie " * 300])
-    assert [str(one.message) for one in recwarn] == ["of a query the model reads the first 256 tokens"]
+    told = [("a query is cut: the model reads the first 256 tokens", __file__)]
+    assert [(str(one.message), one.filename) for one in recwarn] == told
 
 
 def index_of(folder: Path, documents: Path) -> Path:
@@ -382,8 +383,7 @@ def test_a_plain_model_folder_loads_with_sentence_transformers(root, monkeypatch
     monkeypatch.chdir(root)
     assert run_export(Path(f"exports/{DENSE}"), "sentence-transformers", tmp_path / "model").endswith(DENSE)
     vector = query_vector(Retriever.load(f"exports/{DENSE}"), "apple pie")
-    theirs = SentenceTransformer(str(tmp_path / "model")).encode_query("apple pie")
-    np.testing.assert_allclose(theirs, vector, atol=1e-5)
+    np.testing.assert_allclose(SentenceTransformer(f"{tmp_path}/model").encode_query("apple pie"), vector, atol=1e-5)
     assert not (tmp_path / "model/index").exists()
 
 

@@ -27,7 +27,7 @@ KINDS = {
     "like": "recipe",
     "items": "items",
 }  # key -> kind of file
-LEFT_OUT: set[Path] = set()  # files of recipes that this process does not read
+LEFT_OUT: set[Path] = set()  # YAML files of the user's own that this process does not read
 
 
 def custom_folder(config: Path) -> Path | None:
@@ -207,6 +207,19 @@ def code_of(file: str, *names: str) -> list[str]:
 def code_digest(file: str, *names: str) -> str:
     """Return the SHA-256 of `code_of`: what it makes is known by it."""
     return hashlib.sha256("".join(code_of(file, *names)).encode()).hexdigest()
+
+
+def check_planned(file: str, code: str, *names: str) -> None:
+    """Refuse functions or classes of the user's own that changed since a job was planned: they would pass for the old.
+
+    Args:
+        code: their `code_digest` in the plan.
+
+    Raises:
+        ConfigError: they did.
+    """
+    if code != code_digest(file, *names):
+        raise ConfigError(f"{file}: {', '.join(names)}", "has changed since this job was planned", "run again")
 
 
 def _imported(body: Sequence[ast.stmt]) -> set[str]:

@@ -13,9 +13,9 @@ from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import count_cut, count_doubts, read_run
 from zerodr.collections.access import SplitSettings, corpus_size, read_qrels, split_queries
 from zerodr.config.base import validate
-from zerodr.config.custom import code_digest, code_of
+from zerodr.config.custom import check_planned, code_of
 from zerodr.config.measures import CUSTOM, FIRST, custom_functions, label_of
-from zerodr.errors import ArtifactError, CollectionError, ConfigError, ProtocolError, nearest
+from zerodr.errors import ArtifactError, CollectionError, ProtocolError, nearest
 from zerodr.evaluation.findings import count_excluded, read_findings
 from zerodr.evaluation.judged import JudgedRun, judge
 from zerodr.evaluation.metrics import measure
@@ -60,7 +60,8 @@ def evaluate_run(stage: Stage) -> None:
         ConfigError: the code of the user's own measures is not the planned one.
     """
     settings = validate(EvaluateSettings, stage.params, stage.spec.rule)
-    check_code(settings)
+    if settings.code:
+        check_planned(CUSTOM, settings.code, *custom_functions(settings.measures))
     folder = stage.path("collection")
     run, qrels = read_run(stage.path("run")), read_qrels(folder, settings.split)
     queries = split_queries(folder, settings.split)["id"].tolist()
@@ -84,17 +85,6 @@ def evaluate_run(stage: Stage) -> None:
         stage.metric(row.metric, row.value)
     if settings.code:
         stage.note(custom_code="\n".join(code_of(CUSTOM, *custom_functions(settings.measures))))
-
-
-def check_code(settings: EvaluateSettings) -> None:
-    """Refuse measures of the user's own that changed since the job was planned: they would pass for the old ones.
-
-    Raises:
-        ConfigError: they did.
-    """
-    custom = custom_functions(settings.measures)
-    if settings.code and settings.code != code_digest(CUSTOM, *custom):
-        raise ConfigError(f"measures.py: {', '.join(custom)}", "has changed since this job was planned", "run again")
 
 
 def check_protocol(run: pd.DataFrame, settings: EvaluateSettings) -> None:

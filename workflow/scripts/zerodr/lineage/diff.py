@@ -52,7 +52,7 @@ def _custom_code(a: Record, b: Record) -> list[str]:
 
 
 def _surroundings(record: Record) -> dict[str, Any]:
-    """What computed an artifact; the number of a Slurm job tells nothing."""
+    """Return what computed an artifact, without its Slurm job: that differs in each run and changes no number."""
     return {name: value for name, value in flatten(record["environment"]).items() if name != "slurm_job"}
 
 

@@ -34,7 +34,16 @@ from zerodr.lexical.index import main_field
 from zerodr.lexical.light import LightIndex, count_terms, join_postings, write_postings
 from zerodr.lexical.search import SearchSettings
 from zerodr.lookup.documents import Documents
-from zerodr.lookup.searchers import THREADS, CorpusVectors, Held, LexicalSearcher, Opened, Queries, QuerySearcher
+from zerodr.lookup.searchers import (
+    THREADS,
+    CorpusVectors,
+    Held,
+    LexicalSearcher,
+    Opened,
+    Queries,
+    QuerySearcher,
+    Ranked,
+)
 from zerodr.lookup.sources import Source, of_retriever
 from zerodr.retrieval.batching import plan_batches
 from zerodr.retrieval.vectors import Vectors
@@ -117,7 +126,7 @@ class Retriever:
 
         There are fewer where fewer are found: BM25 finds what shares a word with the query, and a fusion what is among
         the first of one of its two rankings (`entries` in retriever.json, 100). A query that is longer than the model
-        reads is cut, with a warning of Python's `warnings`: once in a process, as usual there.
+        reads is cut, with a warning of Python's `warnings`: once for a line that calls, as usual there.
 
         Raises:
             ConfigError: queries that are no list of texts, or a `k` that is no whole number from 1.
@@ -130,12 +139,12 @@ class Retriever:
         if not isinstance(k, Integral) or k < 1:
             raise ConfigError(f"k={k}", "expected at least 1, a whole number", "ask for a document")
         now = self._now
-        return [self._hits(now, normalize("NFC", query), k) for query in queries]
+        rankings = [now.searcher.search(normalize("NFC", query), k, {}) for query in queries]
+        for notice in dict.fromkeys(found.notice for found in rankings if found.notice):
+            warnings.warn(f"a query is cut: {notice}", stacklevel=2)
+        return [self._hits(now, found, k) for found in rankings]
 
-    def _hits(self, now: Holdings, query: str, k: int) -> list[Hit]:
-        found = now.searcher.search(query, k, {})
-        if found.notice:
-            warnings.warn(f"of a query {found.notice}", stacklevel=3)
+    def _hits(self, now: Holdings, found: Ranked, k: int) -> list[Hit]:
         names, scores = found.ids[:k], found.scores[:k]
         old = [name for name in names if name not in now.added]
         texts = dict(zip(old, self._texts.texts(old), strict=True)) | now.added

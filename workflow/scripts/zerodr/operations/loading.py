@@ -113,9 +113,9 @@ def load_plan(root: Path, config: dict[str, Any], main: bool, ceilings: Mapping[
 
 
 def load_without_drafts(root: Path, config: dict[str, Any]) -> Bench:
-    """Load a job's configuration; a recipe of the user's own that went wrong since the run began is left out.
+    """Load a job's configuration; YAML files of the user's own that went wrong since the run began are left out.
 
-    Who writes the next recipe while a run goes on must not end its jobs. The log of each says which file is wrong.
+    Who writes the next recipe while a run goes on must not end its jobs. A warning of each job names the file.
 
     Raises:
         ConfigError: something else is wrong.

@@ -205,8 +205,7 @@ def balanced_weights(present: Tensor) -> Tensor:
 def loss_weights(omega: Tensor, alpha: Tensor, present: Tensor, normalise: bool = True) -> Tensor:
     """alpha_k omega_k, factors of the clusters' losses (COCO-DR eq. 5); scaled to sum 1 over present clusters if asked.
 
-    Where all present clusters have so little weight that no number holds it, or no loss, omega or alpha counts for
-    nothing: 0 / 0 would end the training.
+    Where all products are 0, omega is left out, then alpha: an omega that underflows, or losses of 0, would be 0 / 0.
 
     Args:
         omega: (K,) weights; alpha: (K,); present: (K,) bool.

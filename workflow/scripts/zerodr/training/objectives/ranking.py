@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zerodr.config.custom import code_digest, load_code
+from zerodr.config.custom import check_planned, load_code
 from zerodr.config.training import CUSTOM, LOSSES, LossSettings, ObjectiveSettings
 from zerodr.errors import ConfigError
 from zerodr.losses.contrastive import Reduction, info_nce, known_positive_mask, pairwise_nll
@@ -195,8 +195,7 @@ def _custom(settings: ObjectiveSettings) -> Objective:
         ConfigError: its code is not the planned one.
     """
     custom = load_code(CUSTOM, settings.name)
-    if settings.code != code_digest(CUSTOM, settings.name):
-        raise ConfigError(f"objective {settings.name}", "has changed since this job was planned", "run again")
+    check_planned(CUSTOM, settings.code, settings.name)
     if isinstance(custom, type):
         return _checked(settings.name, custom)(**settings.arguments)
     return ScoreLoss(settings.name, custom, **settings.arguments)
