@@ -13,7 +13,7 @@ from zerodr.lexical.analysis import analyze_cjk, analyze_english, analyzer_of, s
 from zerodr.lexical.jvm import java_class
 from zerodr.lexical.light import LightIndex, coded_lengths, count_terms, term_scores
 from zerodr.lexical.lucene import LuceneSearcher, LuceneWriter, analyze, analyzer
-from zerodr.lexical.topk import search_terms
+from zerodr.lexical.topk import greatest, search_terms
 
 TEXTS = ["foxes run", "the quick brown fox", "quick quick fox", "", "lazy dogs run quickly home", "quick brown foxes"]
 
@@ -198,6 +198,14 @@ def test_search_is_the_sorted_sum(data):
         assert counts[query] == len(order)
         assert found[query, : len(order)].tolist() == order.tolist()
         np.testing.assert_array_equal(best[query, : len(order)], sums[order].astype(np.float32))
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=60), st.data())
+def test_the_kth_greatest_is_that_of_the_sorted_values(values, data):
+    k = data.draw(st.integers(1, len(values)))
+    array = np.array(values, np.float32)
+    assert greatest(array, k) == sorted(values)[-k]
+    assert sorted(array[:k].tolist()) == sorted(values)[-k:], "the greatest come to the front"
 
 
 def test_zero_k1_ignores_counts():

@@ -1,4 +1,10 @@
-"""Add score columns and choose the best k, compiled by numba."""
+"""Add score columns and choose the best k, compiled by numba.
+
+A clone's first search compiles. Sorts, assigned slices and `prange` took most of that time, so loops here go without.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numba
 import numpy as np
@@ -40,62 +46,89 @@ def search_terms(
     queries, depth = len(sizes) - 1, max(min(depth, total), 1)
     ranked, best = np.zeros((queries, depth), np.int32), np.zeros((queries, depth), np.float32)
     counts = np.zeros(queries, np.int32)
-    workers = max(1, min(threads, queries, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
-    numba.set_num_threads(workers)
-    _rank(ends, documents, scores, sizes, rows, boosts, total, depth, workers, ranked, best, counts)
+    workers = max(1, min(threads, queries))
+
+    def work(worker: int) -> None:
+        terms = ends, documents, scores, sizes, rows, boosts
+        _rank(*terms, total, depth, worker, workers, ranked, best, counts)
+
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(work, range(workers)))
     return ranked, best, counts
 
 
-@numba.njit(parallel=True, cache=True)
-def _rank(ends, documents, scores, sizes, rows, boosts, total, depth, workers, ranked, best, counts):  # type: ignore[no-untyped-def]
-    """Give each worker every workers-th query. Sums are float64, as in Lucene.
+@numba.njit(nogil=True, cache=True)
+def greatest(values: np.ndarray, k: int) -> Any:
+    """Return the `k`-th greatest of `values` [n], 1 <= k <= n, and reorder them: Hoare's selection."""
+    low, high, position = 0, len(values) - 1, k - 1
+    while low < high:
+        pivot, left, right = values[(low + high) // 2], low, high
+        while left <= right:
+            while values[left] > pivot:
+                left += 1
+            while values[right] < pivot:
+                right -= 1
+            if left <= right:
+                values[left], values[right] = values[right], values[left]
+                left, right = left + 1, right - 1
+        if position <= right:
+            high = right
+        elif position >= left:
+            low = left
+        else:
+            break
+    return values[position]
+
+
+@numba.njit(nogil=True, cache=True)
+def _rank(ends, documents, scores, sizes, rows, boosts, total, depth, worker, workers, ranked, best, counts):  # type: ignore[no-untyped-def]
+    """Rank the queries `worker`, `worker + workers` and so on. Sums are float64, as in Lucene.
 
     A hit's key is its float32 score, then its number counted downwards, so that the greatest keys are the ranking.
     """
-    for worker in numba.prange(workers):
-        sums = np.zeros(total, np.float64)
-        rounded = np.zeros(total, np.float32)
-        touched = np.empty(total, np.int32)
-        bits = rounded.view(np.uint32)
-        keys = np.empty(max(4 * depth, 1024), np.uint64)
-        spare = np.empty_like(keys)
-        bins = np.zeros(BINS, np.int32)
-        for query in range(worker, len(sizes) - 1, workers):
-            reached = 0
-            for at in range(sizes[query], sizes[query + 1]):
-                boost = np.float64(boosts[at])
-                for posting in range(ends[rows[at]], ends[rows[at] + 1]):
-                    number = documents[posting]
-                    # Scores of postings are above 0, so a sum of 0 means: not reached yet. No second array of flags is
-                    # needed.
-                    if sums[number] == 0:
-                        touched[reached] = number
-                        reached += 1
-                    sums[number] += boost * scores[posting]
-            held, bar = 0, np.uint64(0)
-            for at in range(reached):
-                number = touched[at]
-                # Ties are ties of float32 scores, as in Lucene: sums that differ in float64 alone must compare equal.
-                rounded[number] = sums[number]
-                sums[number] = 0
-                # Positive floats order like their bits, so no transformation as in `retrieval/kernels.py` is needed.
-                key = (np.uint64(bits[number]) << SHIFT) | (LOW - np.uint64(number))
-                if key > bar:
-                    keys[held] = key
-                    held += 1
-                    if held == len(keys):
-                        held = _keep_best(keys, held, depth, spare, bins)
-                        bar = keys[:held].min()
-            held = _keep_best(keys, held, depth, spare, bins)
-            _sort_down(keys, held, spare, bins)
-            counts[query] = held
-            for rank in range(held):
-                number = LOW - (spare[rank] & LOW)
-                ranked[query, rank] = number
-                best[query, rank] = rounded[number]
+    sums = np.zeros(total, np.float64)
+    rounded = np.zeros(total, np.float32)
+    touched = np.empty(total, np.int32)
+    bits = rounded.view(np.uint32)
+    keys = np.empty(max(4 * depth, 1024), np.uint64)
+    spare = np.empty_like(keys)
+    bins = np.zeros(BINS, np.int32)
+    for query in range(worker, len(sizes) - 1, workers):
+        reached = 0
+        for at in range(sizes[query], sizes[query + 1]):
+            boost = np.float64(boosts[at])
+            for posting in range(ends[rows[at]], ends[rows[at] + 1]):
+                number = documents[posting]
+                # Scores of postings are above 0, so a sum of 0 means: not reached yet. No second array of flags is
+                # needed.
+                if sums[number] == 0:
+                    touched[reached] = number
+                    reached += 1
+                sums[number] += boost * scores[posting]
+        held, bar = 0, np.uint64(0)
+        for at in range(reached):
+            number = touched[at]
+            # Ties are ties of float32 scores, as in Lucene: sums that differ in float64 alone must compare equal.
+            rounded[number] = sums[number]
+            sums[number] = 0
+            # Positive floats order like their bits, so no transformation as in `retrieval/kernels.py` is needed.
+            key = (np.uint64(bits[number]) << SHIFT) | (LOW - np.uint64(number))
+            if key > bar:
+                keys[held] = key
+                held += 1
+                if held == len(keys):
+                    held = _keep_best(keys, held, depth, spare, bins)
+                    bar = keys[:held].min()
+        held = _keep_best(keys, held, depth, spare, bins)
+        _sort_down(keys, held, spare, bins)
+        counts[query] = held
+        for rank in range(held):
+            number = LOW - (spare[rank] & LOW)
+            ranked[query, rank] = number
+            best[query, rank] = rounded[number]
 
 
-@numba.njit(cache=True)
+@numba.njit(nogil=True, cache=True)
 def _keep_best(keys, held, depth, spare, bins):  # type: ignore[no-untyped-def]
     """Move the `depth` greatest of `held` keys to the front; return their number.
 
@@ -120,15 +153,13 @@ def _keep_best(keys, held, depth, spare, bins):  # type: ignore[no-untyped-def]
         elif bin_ == edge:
             spare[tied] = keys[at]
             tied += 1
-    need = depth - front
-    if need < tied:
-        keys[front:depth] = np.partition(spare[:tied], tied - need)[tied - need :]
-    else:
-        keys[front:depth] = spare[:tied]
+    greatest(spare[:tied], depth - front)  # brings these to the front of `spare`
+    for at in range(front, depth):
+        keys[at] = spare[at - front]
     return depth
 
 
-@numba.njit(cache=True)
+@numba.njit(nogil=True, cache=True)
 def _sort_down(keys, held, spare, bins):  # type: ignore[no-untyped-def]
     """Put the first `held` keys into `spare`, greatest first: bins in order, then insertion within the bins."""
     if held == 0:

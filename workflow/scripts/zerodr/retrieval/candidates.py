@@ -41,6 +41,13 @@ def join(rankings: list[Ranking]) -> Ranking:
     return Ranking(*(np.concatenate([getattr(r, name) for r in rankings]) for name in ("counts", "rows", "scores")))
 
 
+def in_total_order(rows: np.ndarray, scores: np.ndarray, ranks: np.ndarray, depth: int) -> Ranking:
+    """Rank the first `depth` of one query's `rows` [n] with final `scores` [n] in total order (`ranks` as above)."""
+    # Keys are distinct (ranks are), so argsort needs no stable kind for a reproducible order.
+    order = np.argsort(kernels.order_keys(scores, rows.astype(np.int32, copy=False), ranks))[::-1][:depth]
+    return Ranking(np.array([len(order)]), rows[order], scores[order])
+
+
 def id_ranks(ids: pa.Array) -> np.ndarray:
     """Return the position of each id in ascending order of its UTF-8 bytes, int32 [n].
 
@@ -171,11 +178,17 @@ class QueryBlock:
         pairs = kernels.Pairs(self.wide, documents, ranks)
         kernels.append(values, numbers, offsets, self.lists, self.products.relative, self.depth, pairs)
 
+    def settle(self) -> None:
+        """Drop candidates that are surely not in the result; sort the others by row for the pass of final scores."""
+        kernels.settle(self.lists, self.products.relative, self.depth)
+        # Final scores then read the corpus front to back, which suits a memory-mapped file.
+        for rows, count in zip(self.lists.rows, self.lists.held, strict=True):
+            rows[:count].sort()
+
     def finish(self, ranks: np.ndarray) -> Ranking:
         """Order the candidates, cut them at the depth, and return them without gaps."""
-        kernels.finish(self.lists, self.depth, ranks)
-        inside = np.arange(self.lists.rows.shape[1]) < self.lists.held[:, None]
-        return Ranking(self.lists.held, self.lists.rows[inside], self.lists.scores[inside])
+        lists = zip(self.lists.rows, self.lists.scores, self.lists.held, strict=True)
+        return join([in_total_order(rows[:count], scores[:count], ranks, self.depth) for rows, scores, count in lists])
 
 
 def check_dimensions(queries: Vectors, corpus: Vectors, where: object) -> None:
@@ -226,7 +239,7 @@ def rank(
 
 def finish(blocks: list[QueryBlock], corpus: Vectors, ranks: np.ndarray, run: Run, slab: int) -> Ranking:
     """Compute final scores slab by slab, order the candidates, and cut them at the depth."""
-    run(lambda block: kernels.settle(block.lists, block.products.relative, block.depth), blocks)
+    run(QueryBlock.settle, blocks)
     for start in range(0, corpus.rows, slab):
         stop = min(start + slab, corpus.rows)
         run(lambda b: kernels.rescore(b.lists, b.scored, stop, b.wide, corpus.array), blocks)  # noqa: B023 - run waits

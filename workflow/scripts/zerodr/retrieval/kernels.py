@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from zerodr.lexical.topk import greatest
+
 Array = np.ndarray
 LANES = 64
 STRIP = 64  # estimates that are tested at once
@@ -131,13 +133,6 @@ def order_keys(scores: Array, rows: Array, ranks: Array) -> Array:
 
 
 @njit(nogil=True, cache=True)
-def _best(scores: Array, rows: Array, ranks: Array, depth: int) -> Array:
-    """Return positions of the first `depth` candidates in total order."""
-    # Keys are distinct (ranks are), so argsort needs no stable kind for a reproducible order.
-    return np.argsort(order_keys(scores, rows, ranks))[::-1][:depth]
-
-
-@njit(nogil=True, cache=True)
 def _narrow(i: int, lists: Lists, relative: float, depth: int, pairs: Pairs) -> None:
     """Make room in the candidate list of query `i`; raise the lower bound of its depth-th final score.
 
@@ -149,10 +144,14 @@ def _narrow(i: int, lists: Lists, relative: float, depth: int, pairs: Pairs) -> 
         lanes = np.empty(LANES)
         for j in range(count):
             scores[i, j] = dot(pairs.queries[i], pairs.documents[rows[i, j]], lanes)
-        chosen = _best(scores[i, :count], rows[i, :count], pairs.ranks, depth)
-        best_scores, best_rows = scores[i, :count][chosen], rows[i, :count][chosen]
-        scores[i, :depth], rows[i, :depth] = best_scores, best_rows
-        lists.lower[i] = max(lists.lower[i], np.float64(best_scores[depth - 1]))
+        keys, remaining = order_keys(scores[i, :count], rows[i, :count], pairs.ranks), 0
+        last = greatest(keys.copy(), depth)
+        for j in range(count):
+            if keys[j] >= last:  # keys are distinct, because ranks are
+                if keys[j] == last:
+                    lists.lower[i] = max(lists.lower[i], np.float64(scores[i, j]))
+                scores[i, remaining], rows[i, remaining] = scores[i, j], rows[i, j]
+                remaining += 1
         lists.held[i] = depth
 
 
@@ -162,7 +161,7 @@ def _drop(i: int, lists: Lists, relative: float, depth: int) -> int:
     held, scores, rows, lower, errors = lists
     count, remaining = held[i], 0
     if count > depth:
-        cut = np.partition(scores[i, :count], count - depth)[count - depth]
+        cut = greatest(scores[i, :count].copy(), depth)
         lower[i] = max(lower[i], _at_least(cut, errors[i], relative))
     threshold = _threshold(lower[i], errors[i], relative)
     for j in range(count):
@@ -256,11 +255,9 @@ def append(
 
 @njit(nogil=True, cache=True)
 def settle(lists: Lists, relative: float, depth: int) -> None:
-    """Drop candidates that are surely not in the result; sort each list by row for the pass of final scores."""
+    """Drop candidates that are surely not in the result."""
     for i in range(lists.held.shape[0]):
-        count = _drop(i, lists, relative, depth)
-        # Final scores then read the corpus front to back, which suits a memory-mapped file.
-        lists.rows[i, :count] = np.sort(lists.rows[i, :count])
+        _drop(i, lists, relative, depth)
 
 
 @njit(nogil=True, cache=True)
@@ -273,15 +270,3 @@ def rescore(lists: Lists, scored: Array, stop: int, queries: Array, documents: A
             lists.scores[i, j] = dot(queries[i], documents[lists.rows[i, j]], lanes)
             j += 1
         scored[i] = j
-
-
-@njit(nogil=True, cache=True)
-def finish(lists: Lists, depth: int, ranks: Array) -> None:
-    """Bring each candidate list into total order and cut it at `depth`."""
-    held, scores, rows = lists.held, lists.scores, lists.rows
-    for i in range(held.shape[0]):
-        count = held[i]
-        chosen = _best(scores[i, :count], rows[i, :count], ranks, depth)
-        best_scores, best_rows = scores[i, :count][chosen], rows[i, :count][chosen]
-        held[i] = chosen.shape[0]
-        scores[i, : held[i]], rows[i, : held[i]] = best_scores, best_rows

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from zerodr.retrieval import kernels
-from zerodr.retrieval.candidates import Norms, QueryBlock, check_dimensions, id_ranks
+from zerodr.retrieval.candidates import Norms, QueryBlock, check_dimensions, id_ranks, in_total_order
 from zerodr.retrieval.feedback import vectors_of
 from zerodr.retrieval.vectors import Vectors
 
@@ -82,8 +82,8 @@ class SingleSearch:
             rows = _candidates(self._estimate(query, [shard.array for shard in self.shards]), depth, errors)
         scores = np.empty(len(rows), np.float32)
         kernels.score_rows(block.wide[0], vectors_of(self.shards, rows), scores)
-        order = np.argsort(kernels.order_keys(scores, rows.astype(np.int32), self._ranks))[::-1][:depth]
-        return rows[order], scores[order]
+        ranking = in_total_order(rows, scores, self._ranks, depth)
+        return ranking.rows, ranking.scores
 
     def _coded(self, query: np.ndarray, depth: int, errors: float, norm: float) -> np.ndarray | None:
         """Choose candidates by codes; None where these leave too many.
