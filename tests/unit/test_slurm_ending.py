@@ -31,7 +31,8 @@ def checkout(tmp_path, monkeypatch):
         ("srun: error: n1: task 0: Out Of Memory\n", "needs more memory than it asked for"),
         (TIME, "ran out of its time"),
         (NODE, "lost its node"),
-        ("slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-28T07:43:56 ***\n", "was cancelled"),
+        (KILLED + "slurmstepd: error: *** JOB 59 ON gpu1 CANCELLED AT 2026-11-28T07:43:56 ***\n", "was cancelled"),
+        (KILLED, "was asked to stop near the end of its time"),
     ],
 )
 def test_what_slurm_says_of_a_job(text, reason):
@@ -91,3 +92,12 @@ def test_a_slurm_job_that_failed_by_itself_names_the_log_that_stays(clock):  # n
     failed = record(event="job_error", jobid=1, rule_name="finetune", log=["results/logs/finetune.log", str(log)])
     (line,) = shown(started(1, "finetune", model="dpr"), failed)
     assert line.endswith("failed: finetune dpr (log: results/logs/slurm/9.log)")
+
+
+def test_a_link_of_a_chain_of_attempts_stopped_and_did_not_fail(clock):  # noqa: F811
+    log = Path("results/logs/slurm/9.log").absolute()
+    log.parent.mkdir(parents=True)
+    log.write_text(START + KILLED)
+    failed = record(event="job_error", jobid=1, rule_name="finetune", log=["results/logs/finetune.log", str(log)])
+    (line,) = shown(started(1, "finetune", model="dpr"), failed)
+    assert "stopped: finetune dpr: was asked to stop near the end of its time (log: " in line

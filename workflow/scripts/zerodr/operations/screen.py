@@ -92,20 +92,20 @@ def result_of(outputs: tuple[str, ...], metric: str = METRIC) -> str:
     return ""
 
 
-def _why(record: Any, name: str, log: str) -> str:
-    """Format the log of a failed job. One that Slurm ended could not say why: leave its error here.
+def _ended(record: Any, name: str, log: str) -> str:
+    """Format a failed job and its log. One that Slurm ended could not say why: leave its error here.
 
     A job's own log is replaced by that of its next attempt; Slurm's of each attempt stays, and has the same lines.
     """
     slurm = slurm_log(record.log or [], log)
     ending = ending_of(Path(slurm), record.rule_name) if slurm else None
     if ending is None:
-        return f" (log: {slurm or log})" if slurm or log else ""
+        return f"failed: {name} (log: {slurm or log})" if slurm or log else f"failed: {name}"
     message = ending.error(slurm)
     report_error(name, message)
     with contextlib.suppress(OSError), open(log, "a", encoding="utf-8") as stream:
         stream.write(f"{time.strftime('%H:%M:%S')} [{name}] {message}\n")
-    return f": {ending.reason} (log: {slurm})"
+    return f"{ending.verb}: {name}: {ending.reason} (log: {slurm})"
 
 
 class RunProgress:
@@ -221,7 +221,7 @@ class Screen(logging.Handler):
             return ""  # it was ended with the run
         self.failed = True
         name, log = (job.name, job.log) if job else (record.rule_name, ", ".join(record.log or []))
-        return f"{time.strftime('%H:%M:%S')} failed: {name}{_why(record, name, log)}"
+        return f"{time.strftime('%H:%M:%S')} {_ended(record, name, log)}"
 
     def _write(self, text: str) -> None:
         if not text:

@@ -9,6 +9,7 @@ from zerodr.errors import MachineError
 
 DAEMON = re.compile(r"^(?:slurmstepd|srun)\S* error: (.+)$", re.M)
 ATTEMPT = "Building DAG of jobs"  # Slurm appends what a job logs after it was queued again
+NEAR_END = "was asked to stop near the end of its time"
 CAUSES = (
     (
         re.compile(r"exceeded .*memory limit|oom.kill|out of memory", re.I),
@@ -23,6 +24,11 @@ CAUSES = (
     (re.compile(r"due to preemption", re.I), "was preempted", "repeat the command"),
     (re.compile(r"due to node failure", re.I), "lost its node", "repeat the command"),
     (re.compile(r"\*\*\* JOB \S+ ON \S+ CANCELLED AT \S+ \*\*\*"), "was cancelled", "repeat the command"),
+    (  # the profile's `--signal`; what cancels the whole job has a line of its own, above
+        re.compile(r"\*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ \*\*\*"),
+        NEAR_END,
+        "raise it with --set-resources {rule}:runtime=<minutes>, or raise --retries where its rule resumes",
+    ),
 )
 
 
@@ -36,6 +42,11 @@ class Ending(NamedTuple):
 
     reason: str
     next_step: str
+
+    @property
+    def verb(self) -> str:
+        """Its word on the screen: a chain of attempts is planned, and none of its links failed."""
+        return "stopped" if self.reason == NEAR_END else "failed"
 
     def error(self, log: str) -> str:
         """Format it as an error; attempts of a job that ended alike have equal ones.
