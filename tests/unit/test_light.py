@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
 import bm25s
 import numpy as np
 import pytest
@@ -9,11 +13,13 @@ from lexical_helpers import from_mirror
 
 from zerodr.collections.access import read_corpus, split_queries
 from zerodr.errors import ConfigError
+from zerodr.lexical import topk
 from zerodr.lexical.analysis import analyze_cjk, analyze_english, analyzer_of, stem, words
 from zerodr.lexical.jvm import java_class
 from zerodr.lexical.light import LightIndex, coded_lengths, count_terms, term_scores
 from zerodr.lexical.lucene import LuceneSearcher, LuceneWriter, analyze, analyzer
 from zerodr.lexical.topk import greatest, search_terms
+from zerodr.retrieval import kernels
 
 TEXTS = ["foxes run", "the quick brown fox", "quick quick fox", "", "lazy dogs run quickly home", "quick brown foxes"]
 
@@ -206,6 +212,12 @@ def test_the_kth_greatest_is_that_of_the_sorted_values(values, data):
     array = np.array(values, np.float32)
     assert greatest(array, k) == sorted(values)[-k]
     assert sorted(array[:k].tolist()) == sorted(values)[-k:], "the greatest come to the front"
+
+
+@pytest.mark.parametrize("module", [kernels, topk])
+def test_compiled_loops_go_without_what_compiles_for_seconds(module):
+    code = ast.unparse(ast.parse(Path(module.__file__).read_text()).body[1:])
+    assert not re.findall(r"np\.(?:sort|argsort|partition|unique)|numba\.prange|parallel=True", code)
 
 
 def test_zero_k1_ignores_counts():

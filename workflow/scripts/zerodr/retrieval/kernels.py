@@ -2,7 +2,8 @@
 
 The final score of a pair is defined only here: products in float64 (exact for float32 factors), summed in fixed lanes,
 rounded once to float32. It depends on the two vectors only, never on block shapes or threads. So searches over any
-sharding are bit-identical. Matrix products only choose the candidates.
+sharding are bit-identical. Matrix products only choose the candidates. As in `lexical/topk.py`, numpy's sorts stay
+outside the loops: they take longer to compile than all else here.
 """
 
 from typing import NamedTuple
