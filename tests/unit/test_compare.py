@@ -9,12 +9,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from test_table import collection as column
+from test_table import run_stage as build
+from test_table import write_summary
 
 from zerodr.artifacts.stage import Stage, StageSpec, temporary_output
 from zerodr.config.measures import FIRST
 from zerodr.errors import CollectionError, ProtocolError
 from zerodr.evaluation import compare as module
-from zerodr.evaluation.compare import CompareSettings, compare, compare_runs, join_files, read_per_query
+from zerodr.evaluation.compare import CompareSettings, compare, compare_runs, join_files, read_per_query, write_tests
 from zerodr.evaluation.numbers import signed
 from zerodr.evaluation.significance import holm, t_test
 from zerodr.reporting.grid import TableMethod, TableSettings
@@ -189,3 +192,17 @@ def test_without_the_baseline_the_table_is_empty_and_says_so(tmp_path, paths):
     made = run_stage(tmp_path, paths, baseline="bm25-flat")
     assert pd.read_csv(made["significance"], sep="\t", comment="#").empty
     assert "the baseline bm25-flat is not among the table's methods" in made["significance"].read_text()
+
+
+@pytest.mark.parametrize("name", ["2024", "1e5", "nan", "true"])
+def test_a_folder_whose_name_looks_like_a_number_keeps_its_marks(tmp_path, name):
+    values = np.random.default_rng(0).uniform(0.4, 0.6, 50)
+    both = {"bm25": values, "dense": values - 0.1}
+    frame = read_per_query([write(tmp_path, *item) for item in ((m, name, v) for m, v in both.items())], tuple(both))
+    settings = CompareSettings(baseline="bm25", samples=20, methods=tuple(both))
+    write_tests(tmp_path / "tests.tsv", compare(frame, settings, 13), settings)
+    summaries = [str(write_summary(tmp_path, model, name, one.mean())) for model, one in both.items()]
+    inputs = {"summaries": summaries, "significance": str(tmp_path / "tests.tsv")}
+    made = build(tmp_path, inputs, ("markdown", "table"), collections=[column(name, "own")])
+    assert made["markdown"].read_text().count("▼ |") == 2, "in its cell, and in the list of differences"
+    assert f"\n| {name} " in made["markdown"].read_text()

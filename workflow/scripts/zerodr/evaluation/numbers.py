@@ -9,11 +9,13 @@ No number is shown as a negative zero. Files have the digits of a summary, so th
 """
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import pandas as pd
 
 SMALLEST_P = 1e-99
 DIGITS = "%.10g"
+NAMES = ("model", "method", "baseline", "collection", "stage")  # columns of names, which may look like numbers
 
 
 def fixed(value: float) -> str:
@@ -65,3 +67,9 @@ def commented(notes: Iterable[str]) -> str:
 def tsv(frame: pd.DataFrame, notes: Iterable[str] = (), digits: str = DIGITS) -> str:
     """Write a frame as tab-separated text, then notes about it."""
     return frame.to_csv(sep="\t", index=False, float_format=digits, lineterminator="\n") + commented(notes)
+
+
+def read_tsv(path: Path) -> pd.DataFrame:
+    """Read a table that `tsv` wrote, without its notes; names stay text, as a folder may be called `2024` or `nan`."""
+    text = dict.fromkeys(NAMES, str)
+    return pd.read_csv(path, sep="\t", comment="#", dtype=text, keep_default_na=False, na_values=[""])

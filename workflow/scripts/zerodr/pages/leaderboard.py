@@ -11,7 +11,7 @@ import pandas as pd
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
 from zerodr.config.measures import label_of
-from zerodr.evaluation.numbers import fixed, p_value, signed
+from zerodr.evaluation.numbers import fixed, p_value, read_tsv, signed
 from zerodr.lineage.graph import Graph, render_tree
 from zerodr.pages import html
 from zerodr.pages.costs import Cost, cost_of, jobs_above
@@ -86,10 +86,10 @@ def leaderboard(files: Files, settings: LeaderboardSettings, graph: Graph, folde
     """
     summaries = [str(path) for path in files["summaries"]]
     frame = read_summaries(files["summaries"])
-    numbers = pd.read_csv(files["table"][0], sep="\t", index_col="model")
+    numbers = read_tsv(files["table"][0]).set_index("model")
     table, _ = without_empty(settings.table, _scores(numbers, settings.table))
     grid = _grid(frame, numbers, table)
-    tests = pd.read_csv(files["significance"][0], sep="\t", comment="#")
+    tests = read_tsv(files["significance"][0])
     published = pd.read_csv(files["published"][0], sep="\t", comment="#", keep_default_na=False)
     sources = CellSources(
         graph, settings.words, settings.choice, settings.selection, table, frame, tests, published, folder

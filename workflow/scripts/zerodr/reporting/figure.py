@@ -13,7 +13,7 @@ from zerodr.config.base import validate
 from zerodr.config.measures import label_of
 from zerodr.errors import ArtifactError
 from zerodr.evaluation.evaluate import read_measures
-from zerodr.evaluation.numbers import fixed
+from zerodr.evaluation.numbers import fixed, read_tsv
 from zerodr.evaluation.significance import drawn_means, mean_interval
 from zerodr.reporting.grid import TableSettings, average_columns, distinct, table_columns
 from zerodr.reporting.panels import drawing_style, fit_legend, save, style
@@ -39,7 +39,7 @@ def plot_table(stage: Stage) -> None:
     settings = validate(FigureSettings, stage.params, stage.spec.rule)
     frame = read_measures(stage.path("per_query"), settings.metric)
     points = intervals(frame, settings, stage.seed)
-    check_agreement(points, pd.read_csv(stage.path("table"), sep="\t", index_col="model"))
+    check_agreement(points, read_tsv(stage.path("table")).set_index("model"))
     with drawing_style():
         save(draw(points, settings), stage.output("svg"), stage.output("png"))
 

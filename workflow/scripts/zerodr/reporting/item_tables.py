@@ -16,7 +16,7 @@ from zerodr.config.item import Item
 from zerodr.config.measures import label_of
 from zerodr.config.papers import EpisodesItem, MethodsItem, SimilarityItem
 from zerodr.errors import ConfigError
-from zerodr.evaluation.numbers import fixed
+from zerodr.evaluation.numbers import fixed, read_tsv
 from zerodr.evaluation.significance import few_queries, holm, t_test
 from zerodr.papers import modules
 from zerodr.reporting.cells import Measured
@@ -179,7 +179,7 @@ def plot_item(stage: Stage) -> None:
     if draw is None:
         problem = f"is of kind {settings.item['kind']}, which has a table only"
         raise ConfigError(f"{settings.paper}: {settings.name}", problem, f"request {settings.name}.html")
-    frame = pd.read_csv(stage.path("table"), sep="\t", comment="#")
+    frame = read_tsv(stage.path("table"))
     with drawing_style(left=True):
         figure = draw(frame, settings)
         figure.suptitle(wrapped(figure, settings.item["title"], 10), fontsize=10)
@@ -189,7 +189,7 @@ def plot_item(stage: Stage) -> None:
 def drawn(table: Path, settings: ItemParams) -> str:
     """Draw an item's table as an element of its page."""
     with drawing_style(left=True):
-        return svg_of(figures()[settings.item["kind"]](pd.read_csv(table, sep="\t", comment="#"), settings))
+        return svg_of(figures()[settings.item["kind"]](read_tsv(table), settings))
 
 
 def draw_methods(frame: pd.DataFrame, settings: ItemParams) -> Figure:

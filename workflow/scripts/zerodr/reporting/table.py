@@ -16,7 +16,7 @@ from zerodr.config.base import validate
 from zerodr.config.measures import beyond, label_of
 from zerodr.errors import ArtifactError
 from zerodr.evaluation.findings import WORDS
-from zerodr.evaluation.numbers import fixed, interval, p_value, signed
+from zerodr.evaluation.numbers import fixed, interval, p_value, read_tsv, signed
 from zerodr.evaluation.significance import holm, interval_over_seeds, paired_tests
 from zerodr.plan.targets import command
 from zerodr.reporting import render
@@ -66,7 +66,7 @@ def build_table(stage: Stage) -> None:
         header = ["", *(column.printed for column in values.columns)]
         sections.append(f"## {label_of(other)}\n\n{render.markdown_table(header, rows)}")
     if "significance" in stage.spec.inputs:
-        tests = pd.read_csv(stage.path("significance"), sep="\t", comment="#")
+        tests = read_tsv(stage.path("significance"))
         marks = render.significance_marks(tests)
         about, differences = render.significance_section(tests, settings)
         notes, sections = [*notes, *about], [*sections, *differences]
