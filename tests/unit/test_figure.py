@@ -17,6 +17,7 @@ from zerodr.artifacts.stage import Stage, StageSpec, temporary_output
 from zerodr.config.base import validate
 from zerodr.errors import ArtifactError
 from zerodr.evaluation.compare import read_per_query
+from zerodr.evaluation.significance import mean_interval
 from zerodr.reporting.figure import FigureSettings, draw, intervals, plot_table
 
 
@@ -67,6 +68,15 @@ def test_intervals_hold_the_means_of_columns_aggregates_and_averages(inputs):
     cells = points.set_index(["column", "model"])["value"]
     assert cells["Avg pair", "bm25"] == pytest.approx((cells["alpha", "bm25"] + cells["beta", "bm25"]) / 2)
     assert points.set_index("column").loc["dup", "queries"].tolist() == [60, 60]
+
+
+def test_intervals_of_cells_are_those_of_their_evaluations_whatever_the_order_of_ids(tmp_path):
+    values = np.random.default_rng(0).uniform(size=60)
+    table = pq.read_table(write(tmp_path, "bm25", "alpha", values)).to_pandas()
+    table["query"] = [f"PLAIN-{number}" for number in range(60)]  # PLAIN-10 is before PLAIN-2
+    given = params(bootstrap_samples=50, methods=params()["methods"][:1], collections=params()["collections"][:1])
+    points = intervals(table, validate(FigureSettings, given, "figure"), 13)
+    assert points[["low", "high"]].iloc[0].tolist() == np.ravel(mean_interval(values[:, None], 50, 13, 0.0)).tolist()
 
 
 def test_another_number_in_the_table_is_refused(tmp_path, inputs):

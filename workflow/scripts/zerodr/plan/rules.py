@@ -150,7 +150,7 @@ VERSIONS = {
     "evaluation.evaluate:evaluate_run": 2,
     "evaluation.judge_adaptation:judge_adaptation": 6,
     "reporting.table:build_table": 6,
-    "reporting.figure:plot_table": 3,
+    "reporting.figure:plot_table": 4,
     "reporting.items:build_item": 6,
     "reporting.item_tables:plot_item": 4,
     "reporting.items:build_paper": 2,

@@ -54,7 +54,9 @@ def intervals(frame: pd.DataFrame, settings: FigureSettings, seed: int) -> pd.Da
     columns = table_columns(settings)
     resampled, means, queries, spans = {}, {}, {}, {}
     for number, (collection, runs) in enumerate(frame.groupby("collection", sort=False)):
-        values = runs.pivot(index="query", columns="model", values=settings.metric).reindex(columns=methods).to_numpy()
+        values = runs.pivot(index="query", columns="model", values=settings.metric)
+        # In the order of the evaluations, which draw queries by it: a cell has one interval everywhere.
+        values = values.reindex(runs["query"].unique(), columns=methods).to_numpy()
         # With one seed, collections of equal size would draw the same rows, and their means vary together.
         resampled[collection] = drawn_means(values, settings.bootstrap_samples, seed + number, 0.0)
         spans[collection] = mean_interval(values, settings.bootstrap_samples, seed, 0.0)
