@@ -18,9 +18,10 @@ from zerodr.evaluation.numbers import compact
 from zerodr.lineage.graph import Graph
 from zerodr.pages import html
 from zerodr.pages.costs import Cost, budget
-from zerodr.pages.leaderboard import LeaderboardSettings, leaderboard
+from zerodr.pages.leaderboard import CellSources, LeaderboardSettings, _links, leaderboard
 from zerodr.pages.queries import chosen
 from zerodr.plan import Plan, paths, registry
+from zerodr.plan.reporting import leaderboard_params
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +72,16 @@ def test_links_lead_to_pages_that_exist(folder, page):
     (link,) = cells(page)["dense"]["toy"]["links"]
     assert (folder / "results/beir" / link[1]).is_file()
     assert "links" not in cells(page)["bm25-flat"]["toy"] or not cells(page)["bm25-flat"]["toy"]["links"]
+
+
+def test_no_link_leads_to_a_collection_that_the_baseline_did_not_rank(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    plan = Plan(load_bench(Path()))
+    settings = validate(LeaderboardSettings, leaderboard_params(plan, None), "page")
+    frame = pd.DataFrame({"model": ["bm25-flat", "dense", "dense"], "collection": ["toy", "toy", "other"]})
+    tests = pd.DataFrame({"baseline": ["bm25-flat"]})
+    sources = CellSources(Graph(), (), (), "all", settings.table, frame, tests, pd.DataFrame())
+    assert [len(_links("dense", name, sources)) for name in ("toy", "other")] == [1, 0]
 
 
 def test_a_page_by_query_shows_gains_texts_and_judgements(folder):

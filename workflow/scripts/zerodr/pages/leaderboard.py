@@ -271,7 +271,9 @@ def _published(method: str, collection: str, sources: CellSources) -> list[list[
 
 
 def _links(method: str, collection: str, sources: CellSources) -> list[list[str]]:
-    if sources.tests.empty or method == sources.tests["baseline"].iloc[0]:
+    if sources.tests.empty or method == (baseline := sources.tests["baseline"].iloc[0]):
         return []
+    if baseline not in set(sources.frame.loc[sources.frame["collection"] == collection, "model"]):
+        return []  # an imported baseline without a run of the collection
     page = f"{sources.folder}{sources.selection}/queries/{collection}/{method}.html"
     return [["query by query, against the baseline", page]]
