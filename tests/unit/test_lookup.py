@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from lookup_helpers import DENSE, DOCUMENTS, FUSED, LEXICAL, QUERIES, ROOT, make_bench
 from starlette.testclient import TestClient
@@ -21,6 +22,7 @@ from zerodr.errors import ArtifactError, ConfigError
 from zerodr.lineage.graph import Graph
 from zerodr.lookup.desk import Desk, Highlighter
 from zerodr.lookup.documents import MISSING, Documents
+from zerodr.lookup.searchers import open_source
 from zerodr.lookup.server import make_app
 from zerodr.lookup.sources import Sources
 from zerodr.lookup.terminal import open_desk
@@ -62,6 +64,17 @@ def desk(root: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
 )
 def test_what_a_result_stands_for(desk, text, name):
     assert Sources(Graph()).find(text).name == name
+
+
+def test_word_search_without_an_index_reads_the_language_of_the_documents(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    home = Path("results/collections/zh")
+    home.mkdir(parents=True)
+    rows = [["a", "b"], ["", ""], ["北京大学位于中国北京市海淀区。", "上海是中国最大的城市之一。"]]
+    pq.write_table(pa.table(rows, schema=CORPUS_SCHEMA), home / "corpus.parquet")
+    source = Sources(Graph()).named("bm25", str(home / "manifest.json"))
+    assert source.params["language"] == "zh"
+    assert open_source(source).search("大学", 10, {}).ids == ["a"]  # as letters alone, 大 is in both
 
 
 def test_a_fusion_says_which_method_lacks_its_embeddings(desk, tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zerodr import papers
+from zerodr.collections.access import read_corpus
 from zerodr.encoders.folder import retriever as folders
 from zerodr.encoders.folder.attention import WEIGHTS
 from zerodr.errors import ArtifactError, nearest
@@ -185,11 +186,21 @@ class Sources:
             if source.name == wanted:
                 return source
         if name == "bm25":
-            return Source("bm25", collection, LEXICAL, (), {"language": "en"})
+            return Source("bm25", collection, LEXICAL, (), {"language": self._language(collection)})
         where, names = f"{name} on {_name(collection)}", [source.name for source in matching]
         if lacking := what_lacks(self.graph, name, collection, {source.run for source in self.all()}):
             raise ArtifactError(where, *lacking)
         raise ArtifactError(where, "can't answer queries", nearest(name, names) if names else "index it first")
+
+    def _language(self, collection: str) -> str:
+        """Return the recorded language; that of a user's folder, which has none, is guessed by its first documents."""
+        from zerodr.collections.user_folders import SAMPLE_DOCUMENTS, language_of  # brings every reader of files
+
+        record = self.graph.record(collection)
+        if record and "language" in record["spec"]["params"]:
+            return str(record["spec"]["params"]["language"])
+        blocks = read_corpus(Path(collection).parent, 0, SAMPLE_DOCUMENTS, ("title", "text"))
+        return language_of(f"{row['title'] or ''} {row['text']}" for block in blocks for row in block.to_pylist())
 
     def on(self, collection: str) -> list[Source]:
         """List the sources of a collection, BM25 first."""
