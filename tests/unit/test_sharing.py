@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import pytrec_eval
 import yaml
@@ -62,6 +63,19 @@ def test_mteb_gets_its_keys_and_the_block_of_the_card_its_percentages(shared):
     assert entry["dataset"]["type"] == "group/notes" and entry["task"] == {"type": "Retrieval"}
     metrics = {metric["type"]: metric["value"] for metric in entry["metrics"]}
     assert metrics["ndcg_at_10"] == pytest.approx(100 * summary()["ndcg_cut_10"], abs=1e-3)
+
+
+def test_the_card_rounds_a_measure_once_as_the_table_does(bench, tmp_path, monkeypatch):
+    monkeypatch.chdir(bench)
+
+    def measured(judged, names):
+        return pd.DataFrame(0.3254498644, index=judged.queries, columns=names)  # BM25 on NFCorpus
+
+    monkeypatch.setattr(sharing, "measure", measured)
+    (line,) = share(DENSE, PROTOCOL, tmp_path / "out")
+    assert "nDCG@10 0.3254 " in line and "| 0.3254 |" in (tmp_path / "out/README.md").read_text()
+    (result,) = tmp_path.rglob("Notes.json")
+    assert json.loads(result.read_text())["scores"]["test"][0]["main_score"] == 0.32545
 
 
 def test_what_is_not_as_it_was_evaluated_is_refused(bench, tmp_path, monkeypatch):

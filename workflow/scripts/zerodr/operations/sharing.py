@@ -26,7 +26,7 @@ from zerodr.plan import paths
 TASKS = Path("resources/reference/mteb.tsv")
 CUTS = (1, 3, 5, 10, 20, 100, 1000)
 MEASURES = {"ndcg": "ndcg_cut", "map": "map_cut", "recall": "recall", "precision": "P", "mrr": "recip_rank_cut"}
-MAIN, DECIMALS = "ndcg_at_10", 5
+MAIN, DECIMALS = "ndcg_at_10", 5  # as MTEB's files have
 ENGLISH = ["eng-Latn"]  # of every task in TASKS
 
 
@@ -46,7 +46,7 @@ class Evaluated(NamedTuple):
     Attributes:
         collection: its name.
         record: that of its summary.
-        scores: MTEB's measures, in [0, 1].
+        scores: MTEB's measures, in [0, 1], not rounded, so that a reader rounds once.
     """
 
     collection: str
@@ -125,7 +125,7 @@ def _evaluated(graph: Graph, summary: str, target: Path) -> Evaluated:
     judged = judge(run, qrels, queries, summary)
     names = {f"{stem}_at_{cut}": f"{ours}_{cut}" for stem, ours in MEASURES.items() for cut in CUTS}
     means = measure(judged, list(names.values()))[judged.positives > 0].mean()
-    return Evaluated(name, record, {theirs: round(float(means[ours]), DECIMALS) for theirs, ours in names.items()})
+    return Evaluated(name, record, {theirs: float(means[ours]) for theirs, ours in names.items()})
 
 
 def _write_qrels(path: Path, qrels: pd.DataFrame) -> None:
@@ -139,7 +139,8 @@ def _write_qrels(path: Path, qrels: pd.DataFrame) -> None:
 
 def _write_result(folder: Path, one: Evaluated, task: Task) -> None:
     """Write MTEB's file of a task, for a model without a commit. Its version is null: MTEB did not measure."""
-    scores = one.scores | {"main_score": one.scores[MAIN], "hf_subset": "default", "languages": ENGLISH}
+    rounded = {name: round(score, DECIMALS) for name, score in one.scores.items()}
+    scores = rounded | {"main_score": rounded[MAIN], "hf_subset": "default", "languages": ENGLISH}
     result = {
         "dataset_revision": task.revision,
         "task_name": task.task,
