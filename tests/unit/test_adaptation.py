@@ -19,6 +19,7 @@ from zerodr.config.params import Candidate
 from zerodr.evaluation.adaptation import ALL, Answer, Comparison, QueryKind, agreement, decide, sentences
 from zerodr.evaluation.advice import advice
 from zerodr.evaluation.judge_adaptation import gradable, pairs_to_judge
+from zerodr.pages.adapted import count_pairs
 
 NAMES = {"words": False, "start": False, "new": True}
 DRAW = np.random.default_rng(5)
@@ -306,3 +307,7 @@ def test_the_page_escapes_texts_and_says_proxy(judged):
     assert "judge_adaptation" in text and "not measured" in text
     for words in ("Use Start: of 100", "Beware &lt;of&gt;", "from zerodr import Retriever", "right document is"):
         assert words in text
+    rows = (home / "to_judge.tsv").read_text().splitlines()
+    assert f"for its\n{len(rows) - 1} new pairs, or some of them" in text and len(rows) - 1 < 50
+    Path("none.tsv").write_text(rows[0] + "\n")
+    assert (count_pairs(Path("none.tsv")), count_pairs(Path("absent.tsv"))) == ("", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -15,6 +16,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.base import Settings, validate
 from zerodr.config.params import Candidate
 from zerodr.evaluation.advice import short_label
+from zerodr.evaluation.numbers import plural
 from zerodr.lineage.graph import Graph, render_tree
 from zerodr.pages.costs import Cost, cost_by_rule, jobs_above
 from zerodr.pages.html import fill
@@ -65,6 +67,7 @@ def build_adapted_page(stage: Stage) -> None:
         hints=[*settings.hints, *cut_hint(graph, manifests[1])],
         sentences=answer["sentences"],
         undecided=answer["verdict"] == "undecided",
+        pairs=count_pairs(home / "to_judge.tsv"),
         plot=draw(table, labels, adapted),
         kinds=headings(table),
         has_first=bool(answer["first"]),
@@ -77,6 +80,12 @@ def build_adapted_page(stage: Stage) -> None:
         trees=[render_tree(graph, path) for path in manifests],
     )
     stage.output("page").write_text(page, encoding="utf-8")
+
+
+def count_pairs(path: Path) -> str:
+    """Count the pairs that a person may judge: `50 new pairs`; empty without any."""
+    count = len(path.read_text(encoding="utf-8").splitlines()) - 1 if path.exists() else 0
+    return plural(count, "new pair") if count else ""
 
 
 def cut_hint(graph: Graph, model: str) -> list[str]:

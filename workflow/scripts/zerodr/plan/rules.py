@@ -155,7 +155,7 @@ VERSIONS = {
     "reporting.item_tables:plot_item": 4,
     "reporting.items:build_paper": 2,
     "reporting.items:build_published": 4,
-    "pages.adapted:build_adapted_page": 5,
+    "pages.adapted:build_adapted_page": 6,
 }
 """Versions of functions' results, for all rules that run them; 1 where none is listed. Papers add theirs."""
 
