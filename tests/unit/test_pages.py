@@ -17,7 +17,7 @@ from zerodr.errors import ConfigError
 from zerodr.evaluation.numbers import compact
 from zerodr.lineage.graph import Graph
 from zerodr.pages import html
-from zerodr.pages.costs import Cost, budget
+from zerodr.pages.costs import Cost, budget, cost_of
 from zerodr.pages.leaderboard import CellSources, LeaderboardSettings, _links, leaderboard
 from zerodr.pages.queries import chosen
 from zerodr.plan import Plan, paths, registry
@@ -110,6 +110,13 @@ def test_cost_adds_jobs_and_their_training():
     assert (cost.seconds, cost.gpu_hours, cost.joules, cost.steps, cost.examples) == (120.0, 1.0, 7.0, 20, 640)
     assert cost.rules == {"finetune": 60.0, "merge_run": 60.0}
     assert budget(record) == (20, 640)
+
+
+def test_reading_a_folder_is_no_cost_of_a_method_but_importing_its_model_is():
+    fields = {"seconds": 60.0, "gpu_hours": 0.0, "energy_joules": None, "peak_memory_mib": 9.0, "spec": {"params": {}}}
+    data = ["fetch_archive", "normalize_collection", "normalize_corpus", "normalize_queries", "normalize_judgements"]
+    jobs = [{"rule": rule} | fields for rule in [*data, "import_model", "import_run", "index_bm25"]]
+    assert set(cost_of(jobs).rules) == {"import_model", "import_run", "index_bm25"}
 
 
 def test_numbers_and_times_in_words():

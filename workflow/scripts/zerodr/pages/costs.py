@@ -9,6 +9,7 @@ from zerodr.lineage.graph import Graph
 from zerodr.plan.rules import Kind, facts_of
 
 SHARED = ("fetch", "prepare")  # kinds of work on data, the same for every method
+ELSEWHERE = ("model", "run")  # what a method imports; the other imports read a user's folder
 MINED = {
     "queries": ("queries", "mined"),
     "negatives": ("negatives", "kept"),
@@ -91,7 +92,9 @@ def cost_of(jobs: Iterable[Record]) -> Cost:
     """Add up jobs, without those that prepare data."""
     cost = Cost()
     for record in jobs:
-        if facts_of(record["rule"]).kind not in SHARED:
+        rule = facts_of(record["rule"])
+        folder = rule.kind == "import" and rule.writes not in ELSEWHERE
+        if rule.kind not in SHARED and not folder:
             cost.add(record)
     return cost
 
