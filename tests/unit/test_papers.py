@@ -17,6 +17,7 @@ from zerodr.config.base import canonical_json
 from zerodr.config.load import load_bench
 from zerodr.config.papers import KINDS, item_of, read_paper
 from zerodr.errors import ArtifactError, ConfigError
+from zerodr.evaluation.significance import mean_interval
 from zerodr.papers.coco_dr import report as item_queries
 from zerodr.plan import Plan, paths
 from zerodr.plan.items import find_item, item_collections, items_of
@@ -83,6 +84,17 @@ def test_gains_need_the_same_queries():
     one, other = pd.Series([0.5, 0.5], ["q1", "q2"]), pd.Series([0.5, 0.5], ["q1", "q3"])
     with pytest.raises(ArtifactError, match="different queries"):
         gain(one, other, 10, 0)
+
+
+def test_a_measure_after_a_stage_has_the_interval_of_its_evaluation(tmp_path):
+    few, many = [0.2, 0.4, 0.6, 0.8], np.random.default_rng(0).uniform(size=60)
+    files = [scores(tmp_path, "ours@ep0", name, list(values)) for name, values in (("a", few), ("b", many))]
+    item = {"kind": "episodes", "methods": ["ours"]}
+    stage, settings = told(item, {"per_query": files}, tmp_path, collections=("a", "b"), methods=("ours@ep0",))
+    made = item_tables.episodes(stage, settings, item_of(settings.item, "x")).frame
+    low, high = mean_interval(many[:, None], 200, 13, 0.0)
+    spans = made[[f"{METRIC}_low", f"{METRIC}_high"]].to_numpy().tolist()
+    assert spans == [[0.0, 1.0], [low[0], high[0]]], "four queries leave all of a measure's range open"
 
 
 def test_correlation_tells_its_points():

@@ -151,7 +151,7 @@ VERSIONS = {
     "evaluation.judge_adaptation:judge_adaptation": 6,
     "reporting.table:build_table": 6,
     "reporting.figure:plot_table": 4,
-    "reporting.items:build_item": 6,
+    "reporting.items:build_item": 7,
     "reporting.item_tables:plot_item": 4,
     "reporting.items:build_paper": 2,
     "reporting.items:build_published": 4,

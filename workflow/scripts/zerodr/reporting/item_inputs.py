@@ -115,7 +115,7 @@ def read_scores(paths: Sequence[Path], metric: str = METRIC) -> dict[tuple[str, 
 
 @dataclass(frozen=True)
 class Gain:
-    """Mean difference over queries with its 95 % interval."""
+    """Mean over queries, of a difference or a measure, with its 95 % interval."""
 
     value: float
     low: float
@@ -145,6 +145,12 @@ def gain(method: pd.Series, baseline: pd.Series, samples: int, seed: int) -> Gai
     differences = (method - baseline).to_numpy()[:, None]
     low, high = mean_interval(differences, samples, seed, -1.0)
     return Gain(float(differences.mean()), float(low[0]), float(high[0]))
+
+
+def level(values: pd.Series, samples: int, seed: int) -> Gain:
+    """Compute the mean of a measure with the interval that its evaluation has."""
+    low, high = mean_interval(values.to_numpy()[:, None], samples, seed, 0.0)
+    return Gain(float(values.mean()), float(low[0]), float(high[0]))
 
 
 def printed(

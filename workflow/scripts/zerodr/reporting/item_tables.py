@@ -21,7 +21,7 @@ from zerodr.evaluation.significance import few_queries, holm, t_test
 from zerodr.papers import modules
 from zerodr.reporting.cells import Measured
 from zerodr.reporting.claims import draw_claim
-from zerodr.reporting.item_inputs import METRIC, Gain, ItemParams, ItemTable, correlation, gain, read_scores
+from zerodr.reporting.item_inputs import METRIC, Gain, ItemParams, ItemTable, correlation, gain, level, read_scores
 from zerodr.reporting.panels import (
     bars,
     draw_points,
@@ -147,8 +147,8 @@ def episodes(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         for method in item.methods:
             for at in stages:
                 values = scores[f"{method}@{at}", name]
-                level = gain(values, values * 0, settings.bootstrap_samples, stage.seed)
-                rows.append({"collection": name, "method": method, "stage": at, **level.columns(item.measure)})
+                mean = level(values, settings.bootstrap_samples, stage.seed)
+                rows.append({"collection": name, "method": method, "stage": at, **mean.columns(item.measure)})
     frame = pd.DataFrame(rows)
     header = ["", "method", *stages]
     shown = [

@@ -12,7 +12,7 @@ from zerodr.config.item import Item
 from zerodr.errors import ArtifactError
 from zerodr.papers.ddr.items import AdaptationItem, ModuleLossesItem, ParametersItem
 from zerodr.reporting.item_facts import WEIGHTS, written_parameters
-from zerodr.reporting.item_inputs import METRIC, ItemParams, ItemTable, Report, gain, printed, read_scores
+from zerodr.reporting.item_inputs import METRIC, ItemParams, ItemTable, Report, gain, level, printed, read_scores
 from zerodr.reporting.panels import bars, legend, panels, style
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ def adaptation(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         for line, models in settings.points.items():
             for model, steps in models.items():
                 values, first = scores[model, name], scores[next(iter(models)), name]
-                level = gain(values, values * 0, settings.bootstrap_samples, stage.seed).columns(metric)
+                mean = level(values, settings.bootstrap_samples, stage.seed).columns(metric)
                 over_first = gain(values, first, settings.bootstrap_samples, stage.seed).columns("gain")
                 row = {"collection": name, "line": line, "method": model, "steps": steps}
-                rows.append(row | {"reference": line in item.references} | level | over_first)
+                rows.append(row | {"reference": line in item.references} | mean | over_first)
     durations = ({**row, "steps": "-" if row["reference"] else row["steps"]} for row in rows)
     columns = {
         "": "{collection}",

@@ -76,9 +76,7 @@ def domains(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_
                 row |= _measure_columns(_measures(measures[model, target]))
                 row |= {"local_accuracy": local, "source_dev": dev}
                 row |= _full_columns(full.get((model, target)), full.get((start, target))) if full else {}
-                row |= item_inputs.gain(values, values * 0, settings.bootstrap_samples, stage.seed).columns(
-                    item_inputs.METRIC
-                )
+                row |= item_inputs.level(values, settings.bootstrap_samples, stage.seed).columns(item_inputs.METRIC)
                 row |= item_inputs.gain(values, scores[start, target], settings.bootstrap_samples, stage.seed).columns(
                     "gain"
                 )
