@@ -176,6 +176,7 @@ def test_a_number_means_the_same_on_the_command_line_and_in_a_file(word):
         ("measures=mrr@10", "'mrr@10' is no measure, write recip_rank_cut_10"),
         ("measures=recall@20", "'recall@20' is no measure, write recall_20"),
         ("measures=recall_20,recall_20", "is named twice in measures"),
+        ("measures=hole_pair_10,recall_20", r"hole_pair_10.* are not better: .*measures=\[ndcg_cut_10,hole_pair_10\]"),
         ("collections=nfcorpus,nfcorpus", "is named twice in collections"),
     ],
 )

@@ -181,6 +181,9 @@ def _check_chosen(bench: Bench) -> None:
     for what, words in (("method", methods), ("collection", collections), ("measure", config.measures)):
         if twice := next((name for name in words if words.count(name) > 1), ""):
             raise ConfigError(f"{what} {twice!r}", f"is named twice in {what}s", "name it once")
+    if (first := next(iter(config.measures), "")).startswith("hole_"):
+        problem = "comes first, by which methods are compared: more documents without a judgement are not better"
+        raise ConfigError(f"measure {first!r}", problem, f"name another before it: measures=[ndcg_cut_10,{first}]")
     chosen = {name: bench.methods[name] for name in methods}
     for name, method in chosen.items():
         if isinstance(method, ScoresMethod):
