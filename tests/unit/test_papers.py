@@ -268,6 +268,11 @@ def test_a_query_without_metrics_is_an_error(tmp_path):
         ("label: P\nitems: {all: {kind: methods, title: x, baseline: b, methods: [a]}}", "can't be 'all'"),
         ("items: {}", "'label' is missing"),
         (
+            "label: P\nitems: {t: {kind: claim, title: x, baseline: b, methods: [a, c], controls: {c: d}, "
+            "pooled: true}}",
+            "with one control",
+        ),
+        (
             "label: X\nreference: x.tsv\nitems:\n  one: {kind: sizes, title: X, methods: [dpr]}\n",
             "give one the key `published`",
         ),

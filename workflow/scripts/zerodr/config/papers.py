@@ -74,6 +74,8 @@ class ClaimItem(Item):
     def _known(self) -> "ClaimItem":
         if unknown := sorted(self.controls.keys() - set(self.methods)):
             raise ValueError(f"controls: {', '.join(unknown)} is not among methods")
+        if self.pooled and self.controls:
+            raise ValueError("pooled compares the mean of the methods with one control: leave controls or pooled out")
         return self
 
     def control(self, method: str) -> str:
