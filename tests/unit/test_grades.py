@@ -67,6 +67,22 @@ def test_the_written_pairs_come_back_whatever_their_ids(tmp_path, notes):
     assert all(":" in cell for row in cells for cell in row)  # no number, date or truth value for a spreadsheet
 
 
+def test_no_text_is_a_formula_to_a_spreadsheet(tmp_path):
+    documents = [("list", "", "- apples - pears"), ("sum", "", "=1+1 is two"), ("at", "", "@home")]
+    home = make_collection(tmp_path / "lists", documents, [("q", "+1 what?")]).parent
+    pairs = pd.DataFrame({"query": "q", "document": ["list", "sum", "at"], "ranks": ""})
+    new, path = tmp_path / "new.tsv", tmp_path / "to_judge.tsv"
+    write_pairs(new, pairs, asked_for(pairs, home, None), home)
+    offer(new, path)
+    for _ in range(2):  # graded in a spreadsheet, which shows formulas that it can't compute as #NAME?; offered again
+        lines = [line.split("\t") for line in path.read_text().splitlines()]
+        shown = [["1", *("#NAME?" if cell[:1] in [*"=+-@"] else cell for cell in row[1:])] for row in lines[1:]]
+        path.write_text("\n".join("\t".join(row) for row in [lines[0], *shown]) + "\n")
+        grades = read_grades(path, [home], home)
+        assert len(grades.pairs) == 3 and not grades.outdated
+        offer(new, path)
+
+
 def test_grades_of_texts_that_have_changed_or_gone_are_set_aside_and_told(tmp_path, notes):
     pairs = pd.DataFrame({"query": ["007", "q", "q", "q"], "document": ["0002", "0002", "b  c", "50%"], "ranks": ""})
     path = tmp_path / "to_judge.tsv"

@@ -186,6 +186,16 @@ def id_of_cell(side: str, cell: str) -> str:
     return unquote(cell.removeprefix(prefix)) if cell.startswith(prefix) else cell
 
 
+def text_cell(text: str) -> str:
+    """Write a text in one line that no spreadsheet computes: what begins as a formula gets a blank before it.
+
+    >>> text_cell("- apples\\n- pears"), text_cell("sepsis")
+    (' - apples - pears', 'sepsis')
+    """
+    line = " ".join(text.split())
+    return f" {line}" if line.startswith(("=", "+", "-", "@")) else line
+
+
 def offer(source: Path, target: Path) -> None:
     """Write the pairs to judge where a person can fill them in; lines with a grade stay.
 
@@ -201,7 +211,7 @@ def offer(source: Path, target: Path) -> None:
     rows = [row for row in read_rows(target) if not outdated(row)] if target.exists() else []
     keys = {tuple(row.cells[1:3]) for row in rows}
     new = ["\t".join(cells) for pair, cells in offered.items() if pair not in keys]
-    graded = ["\t".join(" ".join(cell.split()) for cell in row.cells).rstrip("\t") for row in rows]
+    graded = ["\t".join([row.cells[0], *map(text_cell, row.cells[1:])]).rstrip("\t") for row in rows]
     data = ("\n".join([header, *graded, *new]) + "\n").encode()
     if not target.exists() or target.read_bytes() != data:
         target.write_bytes(data)

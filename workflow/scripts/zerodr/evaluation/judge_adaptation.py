@@ -20,7 +20,7 @@ from zerodr.evaluation.adaptation import JUDGED, Comparison, QueryKind, agreemen
 from zerodr.evaluation.advice import advice, replaced, right_first
 from zerodr.evaluation.evaluate import read_measures
 from zerodr.evaluation.findings import WORDS, read_findings
-from zerodr.evaluation.grades import COLUMNS, id_cell, read_grades
+from zerodr.evaluation.grades import COLUMNS, id_cell, read_grades, text_cell
 from zerodr.evaluation.judged import judge
 from zerodr.evaluation.metrics import measure
 from zerodr.evaluation.numbers import tsv
@@ -315,7 +315,7 @@ def write_pairs(path: Path, pairs: pd.DataFrame, searches: dict[str, str], whole
         for row in pairs.itertuples():
             ids = id_cell("query", row.query), id_cell("document", row.document)
             cells = ["", *ids, searches[row.query], texts[row.document], row.ranks]
-            stream.write("\t".join(" ".join(str(cell).split()) for cell in cells) + "\n")
+            stream.write("\t".join(text_cell(str(cell)) for cell in cells) + "\n")
 
 
 # ---- examples --------------------------------------------------------------------------------------------------
