@@ -11,16 +11,25 @@ import pyarrow.parquet as pq
 import pytest
 from test_table import collection as column
 from test_table import run_stage as build
-from test_table import write_summary
+from test_table import settings_of, write_summary
 
 from zerodr.artifacts.stage import Stage, StageSpec, temporary_output
 from zerodr.config.measures import FIRST
 from zerodr.errors import CollectionError, ProtocolError
 from zerodr.evaluation import compare as module
-from zerodr.evaluation.compare import CompareSettings, compare, compare_runs, join_files, read_per_query, write_tests
+from zerodr.evaluation.compare import (
+    TEST_COLUMNS,
+    CompareSettings,
+    compare,
+    compare_runs,
+    join_files,
+    read_per_query,
+    write_tests,
+)
 from zerodr.evaluation.numbers import signed
 from zerodr.evaluation.significance import holm, t_test
 from zerodr.reporting.grid import TableMethod, TableSettings
+from zerodr.reporting.render import significance_section
 from zerodr.reporting.table import gains_over_seeds
 
 METHODS = ("base", "better", "equal")
@@ -206,3 +215,19 @@ def test_a_folder_whose_name_looks_like_a_number_keeps_its_marks(tmp_path, name)
     made = build(tmp_path, inputs, ("markdown", "table"), collections=[column(name, "own")])
     assert made["markdown"].read_text().count("▼ |") == 2, "in its cell, and in the list of differences"
     assert f"\n| {name} " in made["markdown"].read_text()
+
+
+def test_collections_that_the_baseline_did_not_rank_are_named_as_not_tested():
+    tests = pd.DataFrame([dict.fromkeys(TEST_COLUMNS, 0.5)]).assign(
+        method="dense", collection="alpha", baseline="bm25", queries=50
+    )
+    whole = settings_of()
+    lacking = [
+        method.model_copy(update={"absent": ("beta",)}) if method.name == "bm25" else method for method in whole.methods
+    ]
+    for settings, words in (
+        (whole, []),
+        (whole.model_copy(update={"methods": tuple(lacking)}), ["in no test, as BM25 has no run there: beta"]),
+    ):
+        notes, _ = significance_section(tests, settings)
+        assert notes[1:] == words

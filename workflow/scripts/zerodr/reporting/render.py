@@ -179,6 +179,8 @@ def significance_section(tests: pd.DataFrame, settings: TableSettings) -> tuple[
     note = marks_note(labels.get(baseline, baseline), len(tests))
     note += "; rows of a further seed against the same seed of it" if tests["baseline"].nunique() > 1 else ""
     few = few_queries(tests["queries"])
+    if absent := next((method.absent for method in settings.methods if method.name == baseline), ()):
+        few.append(f"in no test, as {labels[baseline]} has no run there: {', '.join(absent)}")
     rows = []
     for test in tests.itertuples():
         if mark := marks.get((test.method, test.collection)):
