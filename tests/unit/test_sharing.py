@@ -78,6 +78,16 @@ def test_the_card_rounds_a_measure_once_as_the_table_does(bench, tmp_path, monke
     assert json.loads(result.read_text())["scores"]["test"][0]["main_score"] == 0.32545
 
 
+def test_judgements_are_of_the_queries_that_count_and_the_card_says_how_to_average(bench, tmp_path, monkeypatch):
+    monkeypatch.chdir(bench)
+    nothing = pd.DataFrame({"query": ["q3"], "document": ["tax"], "grade": [0]})
+    read = sharing.read_qrels
+    monkeypatch.setattr(sharing, "read_qrels", lambda *place: pd.concat([read(*place), nothing], ignore_index=True))
+    share(DENSE, PROTOCOL, tmp_path / "out")
+    assert "q3" not in (tmp_path / "out/qrels/notes.qrels").read_text(), "no measure can tell it from a lost one"
+    assert "trec_eval -c" in (tmp_path / "out/README.md").read_text()
+
+
 def test_what_is_not_as_it_was_evaluated_is_refused(bench, tmp_path, monkeypatch):
     monkeypatch.chdir(bench)
     run = Path(paths.run(LEXICAL, "notes", PROTOCOL))

@@ -66,8 +66,8 @@ class Evaluated(NamedTuple):
 def share(row: str, protocol: str, target: Path) -> list[str]:
     """Write what is finished of a row to a new folder; return lines on what was written.
 
-    `runs/<collection>.trec` and `qrels/<collection>.qrels` are as trec_eval and ir_measures read them, `mteb/results/`
-    is a folder for `mteb.ResultCache("mteb")`, `README.md` begins with the block of a card on the hub.
+    `runs/<collection>.trec` and `qrels/<collection>.qrels`, of the queries that count, are as trec_eval and ir_measures
+    read them, `mteb/results/` is a folder for `mteb.ResultCache("mteb")`, `README.md` begins with a card's block.
 
     Raises:
         ArtifactError: nothing of the row is finished, an artifact is damaged, or something is at `target`.
@@ -121,10 +121,11 @@ def _evaluated(graph: Graph, summary: str, target: Path) -> Evaluated:
         run = run[run["query"].isin(queries)].reset_index(drop=True)
     with gzip.open(inputs["run"], "rb") as source, open(target / "runs" / f"{name}.trec", "wb") as stream:
         shutil.copyfileobj(source, stream)
-    _write_qrels(target / "qrels" / f"{name}.qrels", qrels)
     judged = judge(run, qrels, queries, summary)
+    counted = judged.positives > 0
+    _write_qrels(target / "qrels" / f"{name}.qrels", qrels[qrels["query"].isin(judged.queries[counted])])
     names = {f"{stem}_at_{cut}": f"{ours}_{cut}" for stem, ours in MEASURES.items() for cut in CUTS}
-    means = measure(judged, list(names.values()))[judged.positives > 0].mean()
+    means = measure(judged, list(names.values()))[counted].mean()
     return Evaluated(name, record, {theirs: float(means[ours]) for theirs, ours in names.items()})
 
 
@@ -164,7 +165,8 @@ def _card(row: str, protocol: str, done: list[Evaluated], known: dict[str, Task]
         "",
         f"Evaluated by zerodr, protocol {protocol}, on the publishers' archives. The data set and commit of a task are",
         "those of MTEB's copy on the hub, which was not read; MTEB did not compute these numbers. Measures are",
-        "trec_eval's. Ids with white space have it as \\u0020. `zerodr lineage <digest>` traces a run.",
+        "those of `trec_eval -c qrels/<collection>.qrels runs/<collection>.trec`: a query without results scores 0.",
+        "Ids with white space have it as \\u0020. `zerodr lineage <digest>` traces a run.",
         "",
         "| collection | split | nDCG@10 | R@100 | task of MTEB | digest of the run |",
         "|---|---|---|---|---|---|",
