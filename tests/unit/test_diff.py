@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -103,6 +104,15 @@ def test_a_changed_setting_moves_a_number(plan, tmp_path):
     text = diff(Graph(), str(kept), summary)
     assert "bootstrap_samples  1000  ->  500" in text
     assert "inputs: the same inputs" in text
+
+
+def test_queries_of_two_collections_are_said_to_be_others(plan):
+    assert "may be two queries" not in diff(Graph(), *SUMMARIES)
+    record = Path(f"{paths.per_query('dense', 'toy', 'standard')}.lineage.json")
+    facts = json.loads(record.read_text())
+    facts["spec"]["params"]["collection"] = "other"
+    record.write_text(json.dumps(facts))
+    assert "A is of toy/test, B of other/test: what has one id may be two queries" in diff(Graph(), *SUMMARIES)
 
 
 def test_models_have_metrics_and_no_winners(plan):

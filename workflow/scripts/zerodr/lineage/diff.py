@@ -175,6 +175,8 @@ def render_winners(graph: Graph, left: str, right: str, metric: str, count: int)
     texts = _query_texts(graph, str(files[1]))
     up, down = (moves["change"] > 0).sum(), (moves["change"] < 0).sum()
     lines = ["", f"queries by {metric}: {up} better in B, {down} worse, {len(moves) - up - down} equal"]
+    of_a, of_b = (_judged(graph, str(file)) for file in files)
+    lines += [f"  A is of {of_a}, B of {of_b}: what has one id may be two queries"] if of_a != of_b else []
     for title, rows in (("gains", moves.head(count)), ("losses", moves.iloc[::-1].head(count))):
         sign = 1 if title == "gains" else -1
         rows = rows[rows["change"] * sign > 0]
@@ -184,6 +186,12 @@ def render_winners(graph: Graph, left: str, right: str, metric: str, count: int)
                 f"    {signed(change)}  {fixed(a)} -> {fixed(b)}  {query}  {texts.get(query, '')[:80]}".rstrip()
             )
     return lines
+
+
+def _judged(graph: Graph, per_query: str) -> str:
+    """Name the collection and split of an evaluation."""
+    params = graph.require(per_query)["spec"]["params"]
+    return f"{params['collection']}/{params['split']}"
 
 
 def _query_texts(graph: Graph, per_query: str) -> dict[str, str]:
