@@ -208,8 +208,18 @@ def test_grades_stay_when_pairs_are_offered_again(tmp_path):
     offer(source, target)
     assert not read_rows(target)
     target.write_text(target.read_text().replace("\tq1\ta", "1\tq1\ta"))
-    offer(source, target)
+    assert offer(source, target) == 1
     assert target.read_text().splitlines()[1:] == ["1\tq1\ta", "\tq2\tb"]
+
+
+def test_nobody_is_asked_for_grades_where_no_pair_is_left(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    home = Path(paths.adapted_answer("notes")).parent
+    home.mkdir(parents=True)
+    (home / "answer.json").write_text('{"advice": "Use BM25.", "sentences": ["Undecided."]}')
+    for pairs, asks in (("\tq1\ta\n", True), ("", False)):
+        (home / module.TO_JUDGE).write_text(f"grade\tquery-id\tcorpus-id\n{pairs}")
+        assert any("to judge" in line for line in module.results("notes")) == asks
 
 
 def command_of(plan: Plan) -> str:

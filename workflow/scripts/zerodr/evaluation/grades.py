@@ -196,8 +196,8 @@ def text_cell(text: str) -> str:
     return f" {line}" if line.startswith(("=", "+", "-", "@")) else line
 
 
-def offer(source: Path, target: Path) -> None:
-    """Write the pairs to judge where a person can fill them in; lines with a grade stay.
+def offer(source: Path, target: Path) -> int:
+    """Write the pairs to judge where a person can fill them in; lines with a grade stay. Return how many are to judge.
 
     But for a line whose pair is offered with other texts: its grade is about those of before.
     """
@@ -215,3 +215,4 @@ def offer(source: Path, target: Path) -> None:
     data = ("\n".join([header, *graded, *new]) + "\n").encode()
     if not target.exists() or target.read_bytes() != data:
         target.write_bytes(data)
+    return len(new)

@@ -391,6 +391,6 @@ def results(name: str, root: str = "") -> list[str]:
         from zerodr.evaluation.grades import offer
 
         table = Path("results/adapted", name, TO_JUDGE)
-        offer(home / TO_JUDGE, table)
-        lines.append(f"to judge    {at / table}: fill in the column grade, give the same command")
+        if offer(home / TO_JUDGE, table):
+            lines.append(f"to judge    {at / table}: fill in the column grade, give the same command")
     return lines
