@@ -6,6 +6,7 @@ import json
 import logging
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from zerodr.artifacts.provenance import Warnings
 from zerodr.artifacts.record import record_path
 from zerodr.errors import ArtifactError
 from zerodr.pages import costs, drawing
-from zerodr.pages.report import write_report
+from zerodr.pages.report import _figures, write_report
 from zerodr.plan import paths
 
 
@@ -99,6 +100,17 @@ def test_the_report_is_one_file_without_addresses(folder):
         assert f'<h2 id="{heading}">' in text
     assert "mailto:" not in text and not re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=", text)
     assert "No stage warned." in text and "evaluate_run" in text
+
+
+def test_a_figure_of_another_scale_is_not_in_the_report(folder):
+    paper = SimpleNamespace(label="P", items={name: SimpleNamespace(title=name) for name in ("one", "two")})
+    plan = SimpleNamespace(config=SimpleNamespace(scale="mini"), bench=SimpleNamespace(papers={"p": paper}))
+    for name, scale in (("one", "mini"), ("two", "lab")):
+        path = Path(paths.item("p", name, "svg"))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("<svg></svg>")
+        record_path(path).write_text(json.dumps({"spec": {"params": {"scale": scale}}}))
+    assert [title for title, _ in _figures(plan)] == ["P, one: one"]
 
 
 def test_a_report_without_a_table_says_what_to_run(folder):

@@ -90,12 +90,13 @@ def report(plan: Plan, files: dict[str, list[Path]], graph: Graph) -> dict[str, 
 
 
 def _figures(plan: Plan) -> list[tuple[str, Any]]:
-    """List the figures of papers' items that exist, with their titles."""
+    """List the figures of papers' items that were made at the plan's scale, with their titles."""
     pictures = []
     for paper, settings in plan.bench.papers.items():
         for name, item in settings.items.items():
             path = Path(paths.item(paper, name, "svg"))
-            if path.exists():
+            record = read_record(path)
+            if path.exists() and (record is None or record["spec"]["params"].get("scale") == plan.config.scale):
                 pictures.append((f"{settings.label}, {name}: {item.title}", html.inline_svg(path)))
     return pictures
 
