@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from lookup_helpers import DENSE, DOCUMENTS, FUSED, LEXICAL, QUERIES, ROOT, make_bench
+from lookup_helpers import DENSE, DOCUMENTS, FUSED, LEXICAL, PROTOCOL, QUERIES, ROOT, make_bench
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
@@ -27,6 +27,7 @@ from zerodr.lookup.server import make_app
 from zerodr.lookup.sources import Sources
 from zerodr.lookup.terminal import open_desk
 from zerodr.operations.lookup_commands import app
+from zerodr.plan import paths
 
 MODEL = f"results/models/{DENSE}/shared/imported"
 
@@ -75,6 +76,20 @@ def test_word_search_without_an_index_reads_the_language_of_the_documents(tmp_pa
     source = Sources(Graph()).named("bm25", str(home / "manifest.json"))
     assert source.params["language"] == "zh"
     assert open_source(source).search("大学", 10, {}).ids == ["a"]  # as letters alone, 大 is in both
+
+
+def test_a_ranking_of_another_protocol_answers_as_itself(desk):
+    usual, other = (Path(paths.run(DENSE, "notes", protocol)) for protocol in (PROTOCOL, "titles"))
+    text = record_path(usual).read_text().replace(f"/{PROTOCOL}.trec.gz", "/titles.trec.gz")
+    other.write_bytes(usual.read_bytes())
+    record_path(other).write_text(text)
+    try:
+        for name, run in ((str(other), other), (str(usual), usual), (f"{DENSE}/notes", usual)):
+            opened, (chosen,) = open_desk(name, "", "")
+            assert opened.source(chosen).run == str(run)
+    finally:
+        record_path(other).unlink()
+        other.unlink()
 
 
 def test_a_fusion_says_which_method_lacks_its_embeddings(desk, tmp_path):

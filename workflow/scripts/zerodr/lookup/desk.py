@@ -39,7 +39,7 @@ class Desk:
     Args:
         sources: of the checkout.
         collection: manifest of the collection.
-        others: methods that the checkout's records do not know.
+        others: methods that the checkout's records do not know, or in place of those of their names.
         alone: name of the collection, where no record knows it, so that there are no more methods; empty: they do.
     """
 
@@ -47,7 +47,8 @@ class Desk:
         self.sources, self.collection, self.alone = sources, collection, alone
         self.folder = Path(collection).parent
         known = () if alone else sources.on(collection)
-        self.methods = {source.name: source for source in (*known, *others)}
+        self.methods = {source.name: source for source in reversed(known)}  # of a method's rankings the first
+        self.methods = {source.name: self.methods[source.name] for source in known} | {one.name: one for one in others}
         if not any(source.kind == LEXICAL for source in self.methods.values()):
             self.methods["bm25"] = sources.named("bm25", collection)
         self._opened = Opened()

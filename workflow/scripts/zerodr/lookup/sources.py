@@ -15,7 +15,7 @@ from zerodr.encoders.folder import retriever as folders
 from zerodr.encoders.folder.attention import WEIGHTS
 from zerodr.errors import ArtifactError, nearest
 from zerodr.lineage.graph import Graph
-from zerodr.lookup.lacking import what_lacks
+from zerodr.lookup.lacking import PROTOCOL, what_lacks
 from zerodr.plan import paths
 from zerodr.plan.rules import Kind, facts_of
 
@@ -203,8 +203,9 @@ class Sources:
         return language_of(f"{row['title'] or ''} {row['text']}" for block in blocks for row in block.to_pylist())
 
     def on(self, collection: str) -> list[Source]:
-        """List the sources of a collection, BM25 first."""
-        return sorted((s for s in self.all() if s.collection == collection), key=lambda s: (s.kind != LEXICAL, s.name))
+        """List the sources of a collection, BM25 first, and of several rankings of a method the standard one."""
+        found = [source for source in self.all() if source.collection == collection]
+        return sorted(found, key=lambda s: (s.kind != LEXICAL, s.name, Path(s.run).name != f"{PROTOCOL}.trec.gz"))
 
     def all(self) -> list[Source]:
         """List every source, those of runs first; indexes and embeddings that no run has used stand for themselves."""

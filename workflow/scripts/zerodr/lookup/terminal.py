@@ -46,7 +46,7 @@ def open_desk(result: str, other: str, corpus: str) -> tuple[Desk, list[str]]:
         desk, chosen = open_retriever(sources, Path(result))
     else:
         source = sources.find(result, corpus)
-        desk, chosen = Desk(sources, source.collection), source.name
+        desk, chosen = Desk(sources, source.collection, source), source.name
     names = [chosen] + ([desk.source(other).name] if other else [])
     if len(set(names)) < len(names):
         raise ArtifactError(other, f"is {names[0]} itself", f"choose another of {', '.join(desk.methods)}")
