@@ -17,6 +17,7 @@ BREAKS = {
     *"p div section article main li ul ol dl dt dd tr table thead tbody pre blockquote figcaption br hr".split(),
     *"header form fieldset legend details summary address caption label option".split(),
 }
+BREAKING = ", ".join(sorted(BREAKS))
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
 SKIPPED = (
     "script, style, noscript, template, nav, header, footer, aside, svg, button, form, select, textarea, title, "
@@ -188,8 +189,8 @@ def html_blocks(text: str) -> Iterator[Block]:
     if title is not None and tree.css_first("h1") is None and (named := " ".join(title.text().split())):
         yield Block(1, named)
     for node in tree.css(SKIPPED):
-        if node.parent is not None and not _holds_text(node):
-            node.decompose()
+        if node.parent is not None and node.tag not in ("html", "body") and not _holds_text(node):
+            node.decompose()  # scripts show a page that hides as a whole
     held: list[str] = []
 
     def flush() -> Iterator[Block]:
@@ -215,7 +216,9 @@ def html_blocks(text: str) -> Iterator[Block]:
             held.append(child.text_content or "")
         elif tag in HEADINGS:
             yield from flush()
-            if heading := " ".join(child.text(deep=True, separator=" ").split()):
+            for node in child.css(BREAKING):
+                node.insert_before(" ")
+            if heading := " ".join(child.text().split()):
                 yield Block(HEADINGS[tag], heading)
         else:
             if tag in BREAKS:
@@ -225,7 +228,9 @@ def html_blocks(text: str) -> Iterator[Block]:
 
 
 def _holds_text(node: Any) -> bool:
-    """True of the head of a page with a title, of an article's with any heading, and of a form around text."""
+    """True of a page's head with a title, an article's with a heading, a form around text, and a heading that folds."""
+    if node.tag == "button":  # FAQs: a click on the question, which is all of the heading, shows the answer
+        return node.parent.tag in (*HEADINGS, "dt") and node.text().strip() == node.parent.text().strip()
     if node.tag == "header":
         inside = node.parent.tag in ("article", "main", "section")
         return node.css_first(TITLED if inside else "h1") is not None

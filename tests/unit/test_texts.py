@@ -1,0 +1,28 @@
+"""Texts of web pages, Markdown and PDF as people have them: what is read, and in which encoding."""
+
+from __future__ import annotations
+
+import pytest
+
+from zerodr.collections.cutting import Block
+from zerodr.collections.texts import blocks_of
+
+
+@pytest.mark.parametrize(
+    ("page", "blocks"),
+    [
+        ("<h2><button>Can I pay <b>by card</b>?</button></h2><p>Yes.", [(2, "Can I pay by card?"), (0, "Yes.")]),
+        ("<dl><dt> <button>By card?</button></dt><dd>Yes.</dd></dl>", [(0, "By card?"), (0, "Yes.")]),
+        ("<h2>Cards<button>copy link</button></h2><p>Yes.<button>more</button>", [(2, "Cards"), (0, "Yes.")]),
+        ("<body hidden><p>Yes.</p></body>", [(0, "Yes.")]),
+        ("<html aria-hidden=true><body aria-hidden=true><p>Yes.</p></body></html>", [(0, "Yes.")]),
+    ],
+)
+def test_questions_that_fold_and_pages_that_hide_are_text(page, blocks):
+    assert blocks_of(".html", page.encode()) == ([Block(*block) for block in blocks], "")
+
+
+def test_a_word_of_a_heading_stays_one_word_and_its_lines_are_apart():
+    page = b"<h1>CO<sub>2</sub> in <i>E</i>-cars<br>and <div>trains</div></h1>"
+    assert blocks_of(".html", page)[0] == [Block(1, "CO2 in E-cars and trains")]
+    assert blocks_of(".md", b"# The `max_k`-th of **H**2O")[0] == [Block(1, "The max_k-th of H2O")]
