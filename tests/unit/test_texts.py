@@ -26,3 +26,20 @@ def test_a_word_of_a_heading_stays_one_word_and_its_lines_are_apart():
     page = b"<h1>CO<sub>2</sub> in <i>E</i>-cars<br>and <div>trains</div></h1>"
     assert blocks_of(".html", page)[0] == [Block(1, "CO2 in E-cars and trains")]
     assert blocks_of(".md", b"# The `max_k`-th of **H**2O")[0] == [Block(1, "The max_k-th of H2O")]
+
+
+@pytest.mark.parametrize(
+    ("named", "written", "text"),
+    [
+        ("iso-8859-1", "cp1252", "It’s “café”—5 €"),
+        ("Shift_JIS", "cp932", "日本語①のページ"),
+        ("gb2312", "gbk", "朱镕基是总理"),
+        ("ks_c_5601-1987", "cp949", "똠방각하"),
+        ("iso-2022-jp", "iso2022_jp", "日本語のページ"),
+        ("windows-1251", "cp1251", "Привет"),
+        ("iso-8859-1", "utf-8", "a page that names another one: “café”"),
+    ],
+)
+def test_a_page_is_in_the_encoding_that_browsers_read_under_its_name(named, written, text):
+    page = f"<meta charset={named}><p>{text}</p>".encode(written)
+    assert blocks_of(".html", page) == ([Block(0, text)], "")

@@ -40,6 +40,10 @@ WESTERN = {
 }
 ENCODINGS = "cp1252 cp1250 cp1251 koi8_r cp1253 cp1254 cp1255 cp1256 cp1257 gb18030 big5 cp932 euc_jp cp949".split()
 CHARSET = re.compile(rb"(?i)(?:charset|encoding)\s*=\s*[\"']?\s*([a-z0-9_:.-]+)")
+# What browsers read under these names, and writers mean: the larger table of a vendor (encoding.spec.whatwg.org).
+BROWSERS = {"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "shift_jis": "cp932", "euc_kr": "cp949"}
+BROWSERS |= {"gb2312": "gb18030", "gbk": "gb18030", "big5": "big5hkscs", "tis-620": "cp874", "iso8859-11": "cp874"}
+SEVEN_BITS = ("iso2022", "hz")  # such bytes are UTF-8 as well, of other letters
 BAD = "\ufffd"
 HYPHEN = re.compile(r"[\x02\u00ad\ufffe]\n?|(?<=[a-zà-ÿ])-\n(?=[a-zà-ÿ])")  # pdfium writes a broken word's as \x02
 LEADERS = re.compile(r"(?: ?\.){4,}")  # of a table of contents
@@ -83,12 +87,19 @@ def _as_declared(content: bytes) -> bytes:
     """Return a page that is not UTF-8 in UTF-8, where it names its encoding and has no other."""
     declared = CHARSET.search(content[:2048])
     try:
-        content.decode("utf-8")
-    except UnicodeDecodeError:
-        try:
-            return content.decode(declared[1].decode("ascii")).encode() if declared else content
-        except (LookupError, ValueError):
+        encoding = codecs.lookup(declared[1].decode("ascii")).name if declared else "utf-8"
+        if not encoding.startswith(SEVEN_BITS):
+            content.decode("utf-8")
             return content
+    except LookupError:
+        return content
+    except UnicodeDecodeError:
+        pass
+    for name in (BROWSERS.get(encoding, encoding), encoding):  # cp1252 lacks five bytes that iso8859-1 has
+        try:
+            return content.decode(name).encode()
+        except (LookupError, ValueError):
+            continue
     return content
 
 
