@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from test_loose_files import pdf
 
 from zerodr.collections.cutting import Block
 from zerodr.collections.texts import blocks_of
@@ -43,3 +44,11 @@ def test_a_word_of_a_heading_stays_one_word_and_its_lines_are_apart():
 def test_a_page_is_in_the_encoding_that_browsers_read_under_its_name(named, written, text):
     page = f"<meta charset={named}><p>{text}</p>".encode(written)
     assert blocks_of(".html", page) == ([Block(0, text)], "")
+
+
+def test_lines_of_a_page_that_is_turned_stay_apart_and_what_is_cut_off_is_no_text():
+    page = pdf(["Heading\nFirst point\nSecond point"])
+    turned = page.replace(b"50 700 Td", b"0 1 -1 0 50 50 Tm")
+    assert blocks_of(".pdf", turned)[0] == [Block(0, "Heading First point Second point", 1)]
+    cut = page.replace(b"/MediaBox[0 0 612 792]", b"/MediaBox[0 0 612 690]")
+    assert blocks_of(".pdf", cut)[0] == [Block(0, "First point Second point", 1)]

@@ -257,12 +257,18 @@ def _word(content: bytes) -> str:
         raise Unreadable(f"is no Word file, or damaged ({type(error).__name__})") from error
 
 
+def _page_text(page: Any) -> str:
+    """Return the text inside a page's edges, where pdfium loses the ends of lines that are turned."""
+    inside, whole = page.get_text_bounded(), page.get_text_range()
+    return whole if len("".join(inside.split())) == len("".join(whole.split())) else inside
+
+
 def _pdf(content: bytes) -> list[Block]:
     import pypdfium2
 
     try:
         with pypdfium2.PdfDocument(content) as document:
-            pages = [page.get_textpage().get_text_bounded() for page in document]
+            pages = [_page_text(page.get_textpage()) for page in document]
     except pypdfium2.PdfiumError as error:
         locked = "password" in str(error).lower()
         raise Unreadable("is locked by a password" if locked else f"is damaged, or no PDF ({error})") from error
