@@ -52,3 +52,15 @@ def test_lines_of_a_page_that_is_turned_stay_apart_and_what_is_cut_off_is_no_tex
     assert blocks_of(".pdf", turned)[0] == [Block(0, "Heading First point Second point", 1)]
     cut = page.replace(b"/MediaBox[0 0 612 792]", b"/MediaBox[0 0 612 690]")
     assert blocks_of(".pdf", cut)[0] == [Block(0, "First point Second point", 1)]
+
+
+def test_what_nobody_sees_is_no_letter_of_a_word():
+    title = "<title>Donau&shy;fahrt</title>"
+    page = f"{title}<p>Donau&shy;<b>dampf</b>\u00adschiff, \u202bعربي\u202c, می\u200cخواهم, 👩\u200d🚀</p>".encode()
+    text = "Donaudampfschiff, عربي, می\u200cخواهم, 👩\u200d🚀"
+    assert blocks_of(".html", page)[0] == [Block(1, "Donaufahrt"), Block(0, text)]
+    assert blocks_of(".txt", "Donau\u00ad\ndampf\u00adschiff".encode())[0] == [Block(0, "Donaudampfschiff")]
+    assert blocks_of(".md", "# Donau&shy;fahrt\n\nDampf\u00adschiff".encode())[0] == [
+        Block(1, "Donaufahrt"),
+        Block(0, "Dampfschiff"),
+    ]

@@ -46,6 +46,8 @@ BROWSERS |= {"gb2312": "gb18030", "gbk": "gb18030", "big5": "big5hkscs", "tis-62
 SEVEN_BITS = ("iso2022", "hz")  # such bytes are UTF-8 as well, of other letters
 BAD = "\ufffd"
 HYPHEN = re.compile(r"[\x02\u00ad\ufffe]\n?|(?<=[a-zà-ÿ])-\n(?=[a-zà-ÿ])")  # pdfium writes a broken word's as \x02
+# Soft hyphens and marks of direction, which BM25 takes for letters of a word; joiners of emoji and Persian stay.
+UNSEEN = re.compile("\u00ad\n?|[\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 LEADERS = re.compile(r"(?: ?\.){4,}")  # of a table of contents
 FOLIO = re.compile(
     r"(?i)\b(?:page|seite|p[aá]gin[ae]|s\.|p\.|pag\.)\s*\d+(?:\s*(?:of|von|de|di|sur|van|/)\s*\d+)?"
@@ -151,7 +153,7 @@ def decode(content: bytes) -> tuple[str, str]:
     """
     encoding, remark = encoding_of(content)
     text = content.decode(encoding, "replace")
-    return _lines(text.replace(BAD, "") if encoding == "utf-8" else text), remark
+    return UNSEEN.sub("", _lines(text.replace(BAD, "") if encoding == "utf-8" else text)), remark
 
 
 def encoding_of(content: bytes) -> tuple[str, str]:
@@ -197,7 +199,7 @@ def html_blocks(text: str) -> Iterator[Block]:
     if tree.body is None:
         return
     title = tree.css_first("head > title")
-    if title is not None and tree.css_first("h1") is None and (named := " ".join(title.text().split())):
+    if title is not None and tree.css_first("h1") is None and (named := " ".join(UNSEEN.sub("", title.text()).split())):
         yield Block(1, named)
     for node in tree.css(SKIPPED):
         if node.parent is not None and node.tag not in ("html", "body") and not _holds_text(node):
@@ -224,12 +226,12 @@ def html_blocks(text: str) -> Iterator[Block]:
             continue
         tag = str(child.tag)
         if tag == "-text":
-            held.append(child.text_content or "")
+            held.append(UNSEEN.sub("", child.text_content or ""))
         elif tag in HEADINGS:
             yield from flush()
             for node in child.css(BREAKING):
                 node.insert_before(" ")
-            if heading := " ".join(child.text().split()):
+            if heading := " ".join(UNSEEN.sub("", child.text()).split()):
                 yield Block(HEADINGS[tag], heading)
         else:
             if tag in BREAKS:
