@@ -173,6 +173,14 @@ def test_rows_without_a_text_are_left_out_or_told(tmp_path):
     assert {"2 rows without a text left out", "1 row with a title and no text"} <= {*remarks}
 
 
+def test_nan_is_no_text_and_a_second_column_of_a_name_hides_none(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"title": NaN, "text": "Pumps"}\n{"title": "Valves", "text": NaN}\n')
+    (tmp_path / "b.csv").write_text("text,id,text\nPumps,1,Valves\n")
+    documents, remarks = read(tmp_path)
+    assert [row[1:3] for row in documents] == [("", "Pumps"), ("Valves", ""), ("", "Pumps")]
+    assert "not read: text (column 3)" in remarks[1]
+
+
 def test_a_link_to_a_folder_is_named(tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/a.txt").write_text("Pumps.")

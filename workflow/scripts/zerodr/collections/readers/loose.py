@@ -179,6 +179,7 @@ class LooseReader(FolderReader):
             self.columns.names() & {*names} or is_header(names) or all(WORD.fullmatch(name.strip()) for name in names)
         ):
             rows, names = chain([first], rows), [f"column {number}" for number in range(1, len(names) + 1)]
+        names = [f"{name} (column {n})" if name in names[: n - 1] else name for n, name in enumerate(names, 1)]
         for location, cells in rows:
             if len(cells) != len(names):
                 problem = f"expected {len(names)} cells, found {len(cells)}"
@@ -228,7 +229,7 @@ def is_trec(text: bytes) -> bool:
 
 
 def _text(value: object, location: Location, field: str) -> str:
-    """Return a cell as text; an absent one is empty."""
-    if value is None:
+    """Return a cell as text; an absent one is empty, as is NaN, which pandas has in place of it."""
+    if value is None or value != value:
         return ""
     return str(value) if isinstance(value, int | float) else text_of({field: value}, (field,), *location)
