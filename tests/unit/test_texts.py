@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from test_loose_files import pdf
 
-from zerodr.collections.cutting import Block
+from zerodr.collections.cutting import Block, cut
 from zerodr.collections.texts import blocks_of
+from zerodr.config.loose_files import Cut
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,17 @@ def test_what_nobody_sees_is_no_letter_of_a_word():
         Block(1, "Donaufahrt"),
         Block(0, "Dampfschiff"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("markdown", "passages"),
+    [
+        ("# Alarm\n## Call 112\n## Leave\nWait outside.", [("1", "Alarm", "Call 112\nLeave\nWait outside.")]),
+        ("# Alarm\n## Call 112\n# Fire\nWait.", [("1", "Alarm", "Call 112"), ("2", "Fire", "Wait.")]),
+        ("# Call 112\n# Leave", [("1", "a", "Call 112\nLeave")]),
+        ("# Alarm\n## At night\n### Call 112\nWait.", [("1", "Alarm > At night > Call 112", "Wait.")]),
+        ("# Alarm", []),
+    ],
+)
+def test_a_heading_with_nothing_below_it_is_text(markdown, passages):
+    assert list(cut(blocks_of(".md", markdown.encode())[0], "a", Cut())) == passages

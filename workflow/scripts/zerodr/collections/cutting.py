@@ -70,6 +70,8 @@ def _sections(blocks: Sequence[Block], words: int) -> Iterator[tuple[list[str], 
         if not block.level:
             section.append(block)
             continue
+        if above and not section and block.level <= above[-1].level:
+            titles, section = titles[:-1], [above[-1]]  # nothing is below that heading: it is text itself
         length = sum(size_of(one.text) for one in section)
         inside = bool(above) and block.level >= above[-1].level
         above = [*(one for one in above if one.level < block.level), block]
