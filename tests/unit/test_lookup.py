@@ -184,6 +184,12 @@ def test_odd_queries_are_answered(desk, query):
     assert ("reads the first 256 tokens" in dense["notice"]) == (len(query) > 1000)
 
 
+def test_a_byte_of_another_terminal_is_named(desk):
+    for ask in (lambda: desk.answer("caf\udce9", [LEXICAL]), lambda: desk.hits("caf\udce9")):
+        with pytest.raises(ConfigError, match="query: holds half a character"):
+            ask()
+
+
 def test_gains_by_query(desk):
     answer = desk.gains(LEXICAL, DENSE)
     assert [row["id"] for row in answer["rows"]] == ["q2", "q1"] and answer["metric"] == "nDCG@10"

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from zerodr.collections.access import qrels_files, read_qrels, read_queries
+from zerodr.collections.audit import SURROGATE
 from zerodr.config.measures import label_of
 from zerodr.errors import ArtifactError, ConfigError, nearest
 from zerodr.lexical.analysis import analyze_cjk, analyze_english
@@ -125,13 +126,13 @@ class Desk:
             values for JSON: `query` with its id when the collection has this very query, and `columns`, one a method.
 
         Raises:
-            ConfigError: no method, more than two, or a count out of range.
+            ConfigError: no method, more than two, a count out of range, or half a character in the text.
         """
         if not 1 <= len(names) <= 2:
             raise ConfigError("methods", f"expected one or two, found {len(names)}", "choose one or two")
         if not 1 <= count <= MOST:
             raise ConfigError("documents", f"expected 1 to {MOST}, found {count}", "choose another number")
-        text = unicodedata.normalize("NFC", text)  # as the texts of users' own folders
+        text = composed(text)
         key = self._known.get(text.strip())
         grades = self._grades.get(key, {}) if key is not None else {}
         timed = [self._timed(name, text, max(count, DEPTH), options or {}) for name in names]
@@ -153,11 +154,11 @@ class Desk:
             values for JSON: `query`, `method`, `notice` and `hits`, each with rank, id, score, title, text.
 
         Raises:
-            ConfigError: a count out of range.
+            ConfigError: a count out of range, or half a character in the text.
         """
         if not 1 <= count <= LARGEST_COUNT:
             raise ConfigError("k", f"expected 1 to {LARGEST_COUNT}, found {count}", "choose another number")
-        source, text = self.source(name or next(iter(self.methods))), unicodedata.normalize("NFC", text)
+        source, text = self.source(name or next(iter(self.methods))), composed(text)
         answer = self.searcher(source.name).search(text, count, {})
         found = zip(answer.ids, answer.scores, self.documents.texts(answer.ids), strict=True)
         rows = [
@@ -211,6 +212,17 @@ class Desk:
             step = "evaluate it: snakemake results/evaluation/METHOD/COLLECTION/PROTOCOL.summary.tsv"
             raise ArtifactError(f"{source.name} on {self.name}", "has no evaluation by query", step)
         return read_measures(Path(source.per_query), METRIC).set_index("query")[METRIC]
+
+
+def composed(query: str) -> str:
+    """Write letters and their accents as one character (NFC), as in the texts of users' own folders.
+
+    Raises:
+        ConfigError: a byte that is no UTF-8, such as a terminal with another encoding sends.
+    """
+    if SURROGATE.search(query):
+        raise ConfigError("query", f"holds half a character, {query!r:.60}", "send it as UTF-8")
+    return unicodedata.normalize("NFC", query)
 
 
 class Highlighter:
