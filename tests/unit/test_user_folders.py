@@ -299,3 +299,25 @@ def test_an_id_that_breaks_a_line_is_refused_with_its_line(notes, key):
     (notes / "corpus.jsonl").write_text(f'{{"_id": "1", "text": "a pie"}}\n{{"_id": "{key}", "text": "a car"}}\n')
     with pytest.raises(CollectionError, match="corpus.jsonl:2: id .* holds a tab, the end of a line or another"):
         normalize(plan(notes))
+
+
+def test_what_the_user_may_not_read_is_named(notes, monkeypatch):
+    for name in ("open.txt", "locked.txt", "shut/c.txt"):
+        (notes / "texts" / name).parent.mkdir(parents=True, exist_ok=True)
+        (notes / "texts" / name).write_text("Pumps.")
+    listed, allowed = os.scandir, os.access
+
+    def scandir(path: str) -> Any:
+        if str(path).endswith("shut"):
+            raise PermissionError(13, "Permission denied", path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name not in locked and allowed(path, mode))
+    locked = {"locked.txt"}
+    folder = plan(notes / "texts", collections="texts").bench.folders["texts"]
+    assert folder.unread == "not read: locked.txt and shut" and len(folder.files["corpus"]) == 1
+    for name in ("notes", "corpus.jsonl", "test.tsv"):
+        locked = {name}
+        with pytest.raises(ConfigError, match=f"{name}: can't be read: you have no permission"):
+            plan(notes)

@@ -56,7 +56,8 @@ def is_table(path: str) -> bool:
 def loose_files(folder: Path) -> tuple[list[Path], list[Path]]:
     """List the files with documents in a folder, sorted, and those that are not read; a file is its own list.
 
-    Names that begin with a dot or Excel's `~$` count for nothing. Links to folders are not followed, and not read.
+    Names that begin with a dot or Excel's `~$` count for nothing. Links to folders are not followed, and not read, as
+    are files and folders that the user may not read.
 
     Raises:
         ConfigError: there are more than MOST_FILES.
@@ -64,12 +65,14 @@ def loose_files(folder: Path) -> tuple[list[Path], list[Path]]:
     if folder.is_file():
         return ([folder], []) if _ending(folder) in (*TABLES, *TEXTS) else ([], [folder])
     files: list[Path] = []
-    for home, inside, names in os.walk(folder):
+    shut: list[OSError] = []
+    for home, inside, names in os.walk(folder, onerror=shut.append):
         inside[:] = [name for name in inside if _counts(name) and name != "qrels"]
         files += [Path(home, name) for name in names if _counts(name)]
         files += [path for name in inside if (path := Path(home, name)).is_symlink()]
         if len(files) > MOST_FILES:
             raise ConfigError(folder, f"holds more than {MOST_FILES:,} files", "write their texts to a corpus.jsonl")
+    files += [Path(error.filename) for error in shut]
     judged = {path for path in files if is_table(path.name) and any(map(JUDGED.fullmatch, _parents(path, folder)))}
     read = [path for path in files if path not in judged and _is_read(path)]
     return sorted(read), sorted({*files} - {*read})
@@ -85,7 +88,7 @@ def _counts(name: str) -> bool:
 
 def _is_read(path: Path) -> bool:
     ending = _ending(path)
-    if not path.is_file():  # a link to nothing
+    if not (os.access(path, os.R_OK) and path.is_file()):  # a link to nothing, or no permission
         return False
     if ending in TEXTS:
         return path.stem.lower() not in QUERIES

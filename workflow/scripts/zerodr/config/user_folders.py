@@ -200,7 +200,9 @@ def read_folders(
     for path in folders:
         folder = Path(path)
         name = _name_of(folder, taken | rows, chosen)
-        files = find_files(folder)
+        files: dict[str, tuple[str, ...]] = find_files(folder) if os.access(folder, os.R_OK) else {"corpus": (path,)}
+        if locked := next((file for paths in files.values() for file in paths if not os.access(file, os.R_OK)), ""):
+            raise ConfigError(locked, "can't be read: you have no permission", "change its permissions, or remove it")
         if (corpus := files.get("corpus", ())) and not is_loose(corpus, path) and Path(corpus[0]).parent != folder:
             inner = sorted({str(Path(file).parent) for file in corpus})
             problem = f"holds no corpus, its subfolders do: {first_names(inner)}"
