@@ -6,7 +6,7 @@ import pytest
 from test_loose_files import pdf
 
 from zerodr.collections.cutting import Block, cut
-from zerodr.collections.texts import blocks_of
+from zerodr.collections.texts import blocks_of, decode
 from zerodr.config.loose_files import Cut
 
 
@@ -79,3 +79,21 @@ def test_what_nobody_sees_is_no_letter_of_a_word():
 )
 def test_a_heading_with_nothing_below_it_is_text(markdown, passages):
     assert list(cut(blocks_of(".md", markdown.encode())[0], "a", Cut())) == passages
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("cp1252", "Não há razões para discussões; as opções são várias e põe-se em questão."),
+        ("cp1252", "El señor García vive en la calle Muñoz nº 5, 1ª planta, y mañana cumplirá años."),
+        ("cp1252", "Il 1º maggio la città è più bella, perché c'è libertà e virtù."),
+        ("cp1252", "Wie geht´s? 5 ± 2 µg, Größe und Übermut. Wie geht´s?"),
+        ("cp1252", "Õpilased käivad koolis, kus õpetajad õpetavad; nõu on hea, külm öö."),
+        ("cp1252", "Müller a goûté le vin."),
+        ("cp1250", "Az árusok őszi szőlőt kínálnak. A fűtés és a hűtés költsége nő, ezért új gép kell."),
+        ("cp1250", "Aceasta este o masă frumoasă şi oamenii sunt buni, aşa că mergem la mare."),
+        ("cp1250", "Zażółć gęślą jaźń. Wieś była piękna, a ludzie mili i życzliwi."),
+    ],
+)
+def test_a_guessed_encoding_is_that_of_the_language(encoding, text):
+    assert decode(text.encode(encoding)) == (text, f"read as {encoding}, which was guessed")

@@ -36,8 +36,11 @@ SAMPLE_BYTES = 1 << 16
 # Letters and signs of Western Europe: few words decide badly between neighbouring encodings.
 WESTERN = {
     letter.encode("cp1252")
-    for letter in "àâäåæçéèêëíìîïñóòôöøœúùûüáßÀÂÄÅÆÇÉÈÊËÍÎÏÑÓÔÖØŒÚÜÁ€£§°«»„“”‘’–—…·•¿¡\u00a0½²³×®©™"
+    for letter in "àâãäåæçéèêëíìîïñóòôõöøœúùûüáßÀÂÃÄÅÆÇÉÈÊËÍÎÏÑÓÔÕÖØŒÚÜÁ€£§°«»„“”‘’–—…·•¿¡\u00a0½²³×®©™ªº´±µ"
 }
+NO_ORDINAL = re.compile(rb"[\xaa\xba][A-Za-z\xc0-\xff]")  # a letter of Romanian, where Western texts have 1º and 1ª
+HUNGARIAN = {letter.encode("cp1250") for letter in "áéíóöőúüűÁÉÍÓÖŐÚÜŰ"}
+LONG, SHORT = {b"\xf5", b"\xd5"}, {b"\xf6", b"\xfc"}  # its ő, where Portuguese and Estonian have õ; its ö and ü
 ENCODINGS = "cp1252 cp1250 cp1251 koi8_r cp1253 cp1254 cp1255 cp1256 cp1257 gb18030 big5 cp932 euc_jp cp949".split()
 CHARSET = re.compile(rb"(?i)(?:charset|encoding)\s*=\s*[\"']?\s*([a-z0-9_:.-]+)")
 # What browsers read under these names, and writers mean: the larger table of a vendor (encoding.spec.whatwg.org).
@@ -173,7 +176,9 @@ def encoding_of(content: bytes) -> tuple[str, str]:
         text = content.decode("utf-8", "replace")
         if len(text.encode()) - len(text) > 4 * text.count(BAD):  # more good characters than bad ones
             return "utf-8", "bytes that are no UTF-8 are left out"
-        if set(re.findall(rb"[\x80-\xff]", content)) <= WESTERN:
+        found = set(re.findall(rb"[\x80-\xff]", content))
+        hungarian = found & LONG and found & SHORT and {letter for letter in found if letter >= b"\xc0"} <= HUNGARIAN
+        if found <= WESTERN and not hungarian and not NO_ORDINAL.search(content):
             return "cp1252", "read as cp1252, which was guessed"
         start = b"".join(re.findall(rb"[^\n]*[\x80-\xff][^\n]*\n?", content))[:SAMPLE_BYTES]
         from charset_normalizer import from_bytes
