@@ -138,6 +138,9 @@ def test_facts_tell_tokenizers_and_calls_apart_but_not_earlier_calls(tmp_path):
     others = [call_facts(tokenizer, Call(*call)) for call in (("q ", 16, False), ("", 17, False), ("", 16, True))]
     tokenizer.add_tokens(["newword"])
     others.append(call_facts(tokenizer, Call("", 16)))
+    tokenizer.split_special_tokens = True
+    others.append(call_facts(tokenizer, Call("", 16)))
+    assert others[-1] != others[-2]
     assert all(other != facts for other in others) and call_facts(object(), Call("", 16)) is None
 
 

@@ -44,7 +44,8 @@ def call_facts(tokenizer: Any, call: Call) -> dict[str, Any] | None:
     inner = json.loads(backend.to_str()) | {"truncation": None, "padding": None}  # as earlier calls left them
     digest = hashlib.sha256(json.dumps(inner).encode()).hexdigest()
     kind = {"class": getattr(tokenizer, "kind", type(tokenizer).__name__), "truncation_side": tokenizer.truncation_side}
-    return asdict(call) | kind | {"tokenizer": digest, "tokenizers": version("tokenizers")}
+    split = {"split_special_tokens": True} if tokenizer.split_special_tokens else {}  # `to_str` does not write it
+    return asdict(call) | kind | split | {"tokenizer": digest, "tokenizers": version("tokenizers")}
 
 
 class TokenSegment:

@@ -105,7 +105,8 @@ class StoredTokenizer:
 
         self.kind, self.pad_token_id, self.truncation_side = facts["kind"], facts["pad"], facts["truncation_side"]
         self.backend_tokenizer = Tokenizer.from_str(json.dumps(facts["backend"]))
-        self.backend_tokenizer.encode_special_tokens = facts["split_special_tokens"]
+        self.split_special_tokens = facts["split_special_tokens"]
+        self.backend_tokenizer.encode_special_tokens = self.split_special_tokens
 
     def __call__(
         self, texts: list[str], *, max_length: int, add_special_tokens: bool, **_: object
