@@ -24,6 +24,7 @@ SKIPPED = (
     "[hidden], [aria-hidden=true]"
 )
 TITLED = ", ".join(HEADINGS)
+FOLDERS = ", ".join([*(f"{tag} [aria-controls]" for tag in (*HEADINGS, "dt")), "[role=tab][aria-controls]"])
 HOLDS_TEXT = f"{TITLED}, p, li, table, article, section, blockquote, pre"  # a form with none is a search field
 # HTML in Markdown that is one line's markup; any other tag in a line, as `List<String>` or `<form>`, is text.
 INLINE = {
@@ -206,8 +207,9 @@ def html_blocks(text: str) -> Iterator[Block]:
     title = tree.css_first("head > title")
     if title is not None and tree.css_first("h1") is None and (named := " ".join(UNSEEN.sub("", title.text()).split())):
         yield Block(1, named)
+    folded = {name for node in tree.css(FOLDERS) for name in str(node.attributes["aria-controls"]).split()}
     for node in tree.css(SKIPPED):
-        if node.parent is not None and node.tag not in ("html", "body") and not _holds_text(node):
+        if node.parent is not None and node.tag not in ("html", "body") and not _holds_text(node, folded):
             node.decompose()  # scripts show a page that hides as a whole
     held: list[str] = []
 
@@ -245,14 +247,21 @@ def html_blocks(text: str) -> Iterator[Block]:
     yield from flush()
 
 
-def _holds_text(node: Any) -> bool:
-    """True of a page's head with a title, an article's with a heading, a form around text, and a heading that folds."""
+def _holds_text(node: Any, folded: set[str]) -> bool:
+    """True of a page's head with a title, an article's with a heading, a form around text, and what a click shows.
+
+    Args:
+        folded: ids of the parts that a click on a heading or a tab shows.
+    """
     if node.tag == "button":  # FAQs: a click on the question, which is all of the heading, shows the answer
         return node.parent.tag in (*HEADINGS, "dt") and node.text().strip() == node.parent.text().strip()
     if node.tag == "header":
         inside = node.parent.tag in ("article", "main", "section")
         return node.css_first(TITLED if inside else "h1") is not None
-    return node.tag == "form" and node.css_first(HOLDS_TEXT) is not None
+    if node.tag == "form":
+        return node.css_first(HOLDS_TEXT) is not None
+    facts = node.attributes
+    return facts.get("role") == "tabpanel" or facts.get("hidden") == "until-found" or facts.get("id") in folded
 
 
 def _word(content: bytes) -> str:
