@@ -280,6 +280,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "a list of similarities": (states(PROMPTS, similarity_fn_name=["cosine"]), r"similarity \['cosine'\]"),
     "prompts as a list": (states(PROMPTS, prompts=["query: "]), "prompts is no object of texts"),
     "a similarity of its own": (states(PROMPTS, similarity_fn_name="manhattan"), "similarity manhattan"),
+    "nothing to pad with": (states("tokenizer_config.json", pad_token=None), "its tokenizer has no padding token"),
     "a word without a row": (added("basil", False), "token 'basil' has no row in the embedding table of 57"),
 }
 """Refused, each by a sentence."""

@@ -138,20 +138,23 @@ def describe(
 
 
 def check_tokens(folder: Path) -> list[str]:
-    """Check that each token of a model has a row in the embedding table.
+    """Check that each token of a model has a row in the embedding table, and that there is one to pad with.
 
     Returns:
         a sentence about special tokens without one, which no ordinary text holds.
 
     Raises:
-        ModelError: a word of the tokenizer has none.
+        ModelError: a word of the tokenizer has none, or texts of several lengths can't be padded.
     """
     from zerodr.encoders.network.tokenizing import added_special, load_tokenizer
 
+    tokenizer = load_tokenizer(folder)
+    if tokenizer.pad_token_id is None:
+        step = "choose one in Python: tokenizer.pad_token = tokenizer.eos_token, then tokenizer.save_pretrained(FOLDER)"
+        raise ModelError(folder, "its tokenizer has no padding token, as sentence-transformers needs", step)
     rows = read_json(folder / "config.json").get("vocab_size")
     if not isinstance(rows, int):
         return []
-    tokenizer = load_tokenizer(folder)
     special = added_special(tokenizer)
     beyond = sorted(token for token, number in tokenizer.get_vocab().items() if number >= rows)
     words = [token for token in beyond if token not in special]
