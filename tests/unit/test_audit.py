@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from zerodr.collections.audit import IdIndex, Listing, TextScan, audit_split, check_count
 from zerodr.collections.readers.base import Judgement
+from zerodr.config.loose_files import MOST_FILES
 from zerodr.config.registry import Content
 from zerodr.errors import CollectionError
 
@@ -150,3 +151,10 @@ def test_listing_is_short():
     for number in range(50):
         listing.add(str(number))
     assert listing.plain()["count"] == 50 and len(listing.plain()["first"]) == 20
+
+
+def test_ids_of_as_many_files_as_a_folder_may_hold():
+    made = IdIndex()
+    for number in range(MOST_FILES):
+        made.add(f"{number}.txt#1", f"{number}.txt", 1)
+    assert made.position(MOST_FILES - 1) == f"{MOST_FILES - 1}.txt:1"

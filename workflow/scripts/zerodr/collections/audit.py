@@ -31,14 +31,14 @@ SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class IdIndex:
-    """A set of ids in bounded memory: 8 bytes an id for Python's 64-bit string hash, 5 for its file and line.
+    """A set of ids in bounded memory: 8 bytes an id for Python's 64-bit string hash, 12 for its file and line.
 
     Two different ids share a hash with a probability below 1e-4 for 20 million ids; `duplicates` then lists both, and
     the caller compares them by value.
     """
 
     def __init__(self) -> None:
-        self._hashes, self._lines, self._files = array("q"), array("L"), array("H")
+        self._hashes, self._lines, self._files = array("q"), array("L"), array("I")
         self._names: list[str] = []
         self._sorted: np.ndarray | None = None
 
