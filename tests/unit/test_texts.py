@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from test_loose_files import pdf
+from test_loose_files import pdf, word
 
 from zerodr.collections.cutting import Block, cut
-from zerodr.collections.texts import blocks_of, decode
+from zerodr.collections.texts import Unreadable, blocks_of, decode
 from zerodr.config.loose_files import Cut
 
 
@@ -100,3 +100,14 @@ def test_a_heading_with_nothing_below_it_is_text(markdown, passages):
 )
 def test_a_guessed_encoding_is_that_of_the_language(encoding, text):
     assert decode(text.encode(encoding)) == (text, f"read as {encoding}, which was guessed")
+
+
+def test_a_word_file_with_a_password_or_another_compression_can_not_be_unpacked():
+    for at, value, reason in ((8, 1, "encrypted"), (10, 9, "compression")):
+        content = bytearray(word("Give fluids."))
+        entry = content.find(b"PK\x01\x02")
+        while entry >= 0:
+            content[entry + at] = value
+            entry = content.find(b"PK\x01\x02", entry + 1)
+        with pytest.raises(Unreadable, match=f"can't be unpacked .*{reason}"):
+            blocks_of(".docx", bytes(content))

@@ -269,6 +269,8 @@ def _word(content: bytes) -> str:
 
     try:
         return mammoth.convert_to_html(io.BytesIO(content)).value
+    except RuntimeError as error:  # zipfile's, of a password or a method of compression that it lacks
+        raise Unreadable(f"can't be unpacked ({error})") from error
     except (*BROKEN, ExpatError, LookupError, ValueError, TypeError, AttributeError, OSError) as error:
         raise Unreadable(f"is no Word file, or damaged ({type(error).__name__})") from error
 
