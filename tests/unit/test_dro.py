@@ -233,3 +233,12 @@ def test_clusters_without_weight_or_loss_are_no_zero_divided_by_zero():
     assert dro.loss_weights(nothing, alpha, present).tolist() == [0.25, 0.75, 0.0]
     assert dro.loss_weights(nothing, nothing, present).tolist() == [0.5, 0.5, 0.0]
     assert dro.loss_weights(nothing, alpha, present, normalise=False).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_steered_clusters_without_weight_are_no_zero_divided_by_zero():
+    """A share of one cluster leaves all weight to one, which the next batch may lack."""
+    omega, added = torch.full((3,), 1 / 3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    for sums, present in ((vector(1, 0, 0), ALL), (vector(0, 3, 1), torch.tensor([False, True, True]))):
+        omega, added, _ = dro.steered_update(omega, added, sums, present, 1.0, 1 / 3, 0.5, 2)
+    near(added, 2 / 3, 1 - 1 / 3, -1 - 1 / 3)
+    assert omega.isfinite().all() and omega.sum() == 1

@@ -152,7 +152,8 @@ def steered_update(
     >>> round(effective_share(omega), 2)
     0.7
     """
-    mean = (omega * sums)[present].sum() / omega[present].sum()
+    held = omega[present] if omega[present].any() else torch.ones_like(omega[present])  # they may all underflow
+    mean = (held * sums[present]).sum() / held.sum()
     added = torch.where(present, kappa * added + sums - mean, added)
     done = max(1.0, progress * ends)
     growth = ends / done if kappa == 1 else (1 - kappa**ends) / (1 - kappa**done)
