@@ -277,3 +277,18 @@ def test_cluster_weights_see_the_source_alone(tmp_path, engine):
         omegas.append(groups.state.omega)
     assert omegas[0].std() > 1e-5
     torch.testing.assert_close(omegas[0], omegas[1], rtol=1e-4, atol=1e-6)
+
+
+def test_processes_share_out_the_target_where_the_source_is_sorted_by_group(tmp_path):
+    """Engine segment has a batch sorted by group before processes share it out; the target's texts stay in it."""
+    parts = Parts(tmp_path, batch=12, negatives=2)
+    examples = with_groups(parts.forward.examples)
+    forward, group = parts.adapting.forward(Forward(parts.model, examples, "cpu")), Group()
+    batch = parts.adapting.batches(Stream(examples, np.arange(QUERIES), 12, 2, [5, 0])).batch(0)
+    forward.by_group, group.world = True, 2
+    given = forward.tokens(forward.target.texts_of_documents(batch.target_documents), "document")
+    for group.rank in range(2):
+        share = forward.prepare(batch, group)
+        assert (np.diff(share.batch.groups) >= 0).all()
+        documents = share.texts.tokens[-12:-6]  # the last are queries
+        assert [ids.tolist() for ids in documents] == [ids.tolist() for ids in given[6 * group.rank :][:6]]

@@ -7,7 +7,7 @@ exactly the batch that one process would have had. A forward pass takes texts of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class Batch:
 
     def _take(self, which: slice | np.ndarray) -> Batch:
         teacher, groups = (None if of is None else of[which] for of in (self.teacher, self.groups))
-        return Batch(self.step, self.rows[which], self.documents[which], teacher, groups)
+        return replace(self, rows=self.rows[which], documents=self.documents[which], teacher=teacher, groups=groups)
 
 
 def epoch_order(seed: Sequence[int], epoch: int, count: int) -> np.ndarray:
