@@ -8,12 +8,17 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from tests.unit.weighting_helpers import PAIRWISE, batch_of, weighted, with_groups
 from training_helpers import finetune_spec, load_tiny, make_mined, make_source, seal, tiny_model
 
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import corpus_ids
+from zerodr.config.stages import FinetuneStage
 from zerodr.errors import ConfigError, ModelError
 from zerodr.training.data.examples import load_examples
+from zerodr.training.data.frozen_index import FrozenForward
+from zerodr.training.distributed.processes import Group
+from zerodr.training.loop.gradcache import add_gradients
 
 SHARDS = ("results/corpus-0.npy", "results/corpus-1.npy")
 
@@ -81,3 +86,27 @@ def test_scores_come_from_the_mined_file_of_a_ranking_that_teaches(project):
     (project / "results/scored/scored.parquet").rename(project / "results/scored/mined.parquet")
     examples = load_examples(project / "results/scored", project / "results/source", " ")
     assert examples.scores is not None and len(corpus_ids(project / "results/source")) == 60
+
+
+def test_group_weights_are_those_of_the_gradients_of_queries(project):
+    examples = with_groups(load_examples(project / "results/mined", project / "results/source", " "))
+    model = load_tiny(project / "results/init").eval()
+    with torch.no_grad():
+        texts = model.tokenize(examples.texts_of_documents(np.arange(len(examples.documents))), "document")
+        vectors = model.encode(model.pad(texts), "document").numpy()
+    model.tower("document").requires_grad_(False)
+    forward, omegas = FrozenForward(model, examples, "cpu", vectors_of_documents=vectors), []
+    for engine in ("segment", "loop"):
+        groups = weighted(model, examples, engine=engine, temperature=100.0)
+        forward.by_group = groups.by_group
+        add_gradients(forward, groups, forward.prepare(batch_of(examples), Group()), Group(), [1, 0])
+        groups.on_step(1)
+        omegas.append(groups.state.omega)
+    assert omegas[1].std() > 1e-5
+    torch.testing.assert_close(omegas[0], omegas[1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("keys", [{"adversary": {}, "scope": "target"}, {"units": {}, "berm": {}}, {"rem": {}}])
+def test_what_reads_documents_is_refused(keys):
+    with pytest.raises(ValueError, match="keep_index leaves documents unread"):
+        FinetuneStage(objective=PAIRWISE, keep_index="encoder", **keys)

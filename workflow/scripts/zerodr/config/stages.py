@@ -157,6 +157,8 @@ class FinetuneStage(LearningStage, FollowingStage):
             raise ValueError("training.consecutive_negatives needs objective.negatives_per_query: 1")
         if self.training.lora_rank is not None and (key := self.freezing or next(iter(self.encoding), None)):
             raise ValueError(f"training.lora_rank is for models without {key}: leave it out")
+        if self.keep_index is not None and (key := self.freezing or next(iter(self.encoding), None)):
+            raise ValueError(f"keep_index leaves documents unread, which {key} needs: leave one of them out")
         if self.generate is not None and self.scope == "shared":
             raise ValueError("generate makes queries of a target's documents: set scope: target")
         if len(changing := self.encoding) > 1:

@@ -130,7 +130,8 @@ class SegmentEngine(ClusterEngine):
         of_queries = members[first : first + len(documents)].cpu().numpy()
         owner = np.zeros(len(turn.held.texts.tokens), np.int64)
         owner[: len(of_queries)] = of_queries
-        owner[len(of_queries) + documents] = of_queries[:, None]
+        if len(owner) > len(of_queries):  # else documents keep their vectors (keep_index) and are not encoded
+            owner[len(of_queries) + documents] = of_queries[:, None]
         return Layouts(turn.held.texts, owner, turn.held.leaf.device)
 
     def _take(self, turn: Turn, members: Tensor, factors: Tensor, coefficients: Tensor, spare: bool) -> Agreement:
