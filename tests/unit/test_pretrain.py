@@ -263,6 +263,9 @@ def test_small_corpora_get_fewer_steps(project):
     assert notes["left_out"]["sea"].get("too_short", 0) == 0
     with pytest.raises(ConfigError, match="keeps step 20, but max_epochs 2 ends training after 14"):
         run_spec(pretrain_spec("kept", "mlm", COLLECTION, steps=40, max_epochs=2, dev_queries=1, save_steps=[20]))
+    # a rehearsal has fewer steps than that
+    run_spec(pretrain_spec("rehearsed", "mlm", COLLECTION, steps=1, max_epochs=2, dev_queries=1, save_steps=[10]))
+    assert (project / "results/rehearsed/steps/10/model.safetensors").exists()
 
 
 def test_an_encoder_of_another_family_learns_to_predict(tmp_path):

@@ -74,7 +74,8 @@ def capped(params: PretrainParams, passages: Passages, seed: int) -> tuple[Train
         return training, 0
     most = max(1, int(most_epochs * (len(rows) // training.batch_queries)))
     fewer = max(0, training.steps - most)
-    beyond = [step for step in training.save_steps if step > training.steps - fewer]
+    # A rehearsal ends before the steps whose models it keeps.
+    beyond = [step for step in training.save_steps if fewer and step > most]
     if beyond:
         raise ConfigError(
             "training.save_steps",
