@@ -16,7 +16,8 @@ from tests.unit.paper_helpers import told
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.config.load import load_bench
 from zerodr.config.papers import item_of
-from zerodr.errors import ArtifactError, ConfigError
+from zerodr.errors import ArtifactError, CollectionError, ConfigError
+from zerodr.papers.moma import learn_mixture as learn_mixture_module
 from zerodr.papers.moma.learn_mixture import FACTS, learn_mixture
 from zerodr.papers.moma.mixture import Ranked, Reader
 from zerodr.papers.moma.read_memories import read_memories
@@ -50,7 +51,11 @@ def source(tmp_path, monkeypatch) -> Path:
 
 
 def learn(
-    out: str = "learned", memories: tuple[str, ...] = ("source", "m"), labels: str = "attention", **changed
+    out: str = "learned",
+    memories: tuple[str, ...] = ("source", "m"),
+    labels: str = "attention",
+    more: dict[str, object] | None = None,
+    **changed,
 ) -> Reader:
     """Run the stage."""
     names = ["c" if name == "source" else name for name in memories]
@@ -69,7 +74,7 @@ def learn(
     }.get(labels, set())
     augmenter = {key: value for key, value in AUGMENTER.items() if key in read | {"depth"}} | {"labels": labels}
     params = {"collection": "c", "held_out_split": "dev", "memories": memories, "documents": 4, "episodes": 2}
-    params |= {"inverse_temperature": 1.0, "attention": TRAINING | changed, "augmenter": augmenter}
+    params |= {"inverse_temperature": 1.0, "attention": TRAINING | changed, "augmenter": augmenter} | (more or {})
     spec = StageSpec("learn_mixture", 1, {}, inputs, {"attention": f"{out}/manifest.json"}, params, 7)
     run_spec(spec, learn_mixture)
     return Reader.load(Path(out))
@@ -142,6 +147,21 @@ def test_banned_documents_are_left_out_in_order():
     retrieved = Ranked(np.array([[5, 3, 8, 1]]), np.array([[4.0, 3.0, 2.0, 1.0]], np.float32))
     left = retrieved.without([np.array([3])], 2)
     assert (left.rows.tolist(), left.scores.tolist()) == ([[5, 8]], [[4.0, 2.0]])
+
+
+def test_where_judged_documents_come_first_others_are_read_and_are_negatives(source, monkeypatch):
+    """A question of which all 20 ranks are judged: it reads the 4 behind these, and negatives are any others."""
+    nearest = np.argsort(-(np.load("c.npy") @ np.load("train.npy")[0]))[:30]
+    judged = "".join(f"{QUERIES[0]}\t{DOCUMENTS[row]}\t1\n" for row in nearest if row)
+    with Path("c/qrels.train.tsv").open("a") as stream:
+        stream.write(judged)
+    given, plain = list[np.ndarray](), learn_mixture_module._drawn
+    monkeypatch.setattr(learn_mixture_module, "_drawn", lambda rows, *how: given.append(rows) or plain(rows, *how))
+    assert learn(memories=("source",), more={"exclude_positives": True}).weight.isfinite()
+    far = [rows for rows in given if len(rows) > AUGMENTER["depth"]]
+    assert far and not any(np.isin(nearest, rows).any() for rows in far)
+    with pytest.raises(CollectionError, match="holds 60 documents .c: 60., expected at least 7"):
+        learn("none", ("source",), more={"exclude_positives": True, "documents": 40})
 
 
 def test_a_query_does_not_read_itself(source):

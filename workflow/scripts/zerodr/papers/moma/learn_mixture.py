@@ -26,6 +26,7 @@ from zerodr.losses.contrastive import info_nce
 from zerodr.mining.positives import known_positives, rows_among
 from zerodr.papers.moma.losses import attention_distillation
 from zerodr.papers.moma.mixture import Mixture, Ranked, Reader
+from zerodr.papers.moma.search_memory import check_size
 from zerodr.retrieval.learn_attention import PROJECTION_RATE
 from zerodr.retrieval.vectors import Vectors
 
@@ -97,12 +98,24 @@ class Pool(NamedTuple):
         known = np.split(documents.astype(np.int64) + self.start, np.cumsum(sizes)[:-1])
         return Questions(Vectors.open(stage.path(queries)).array[rows[chosen]], known)
 
+    def depth(self, settings: LearnMixtureSettings, banned: list[np.ndarray]) -> int:
+        """Compute ranks of the augmenter's ranking that leave each question its documents without the banned ones.
+
+        Raises:
+            CollectionError: the mixture holds fewer.
+        """
+        most = max(int((rows < self.mixture.ends[-1]).sum()) for rows in banned)
+        if most:
+            sizes = np.diff(self.mixture.ends, prepend=0).tolist()
+            check_size(dict(zip(self.mixture.names, sizes, strict=True)), settings.documents + most)
+        return max(settings.augmenter.depth, settings.documents + most)
+
 
 def learn_mixture(stage: Stage) -> None:
     """Read `queries`, `held_out`, `corpus`, `collection`, `memories` and `collections`; write the folder `attention`.
 
     Raises:
-        CollectionError: fewer questions have a judged document than a batch holds.
+        CollectionError: fewer questions have a judged document than a batch holds, or the mixture is too small.
     """
     settings = validate(LearnMixtureSettings, stage.params, stage.spec.rule)
     training, draw = settings.attention, np.random.default_rng(stage.seed)
@@ -114,13 +127,14 @@ def learn_mixture(stage: Stage) -> None:
         problem = f"has {len(taught.positives)} questions with a judged document, expected {training.batch_queries}"
         raise CollectionError(f"{settings.collection}/{training.source_split}", problem, "set batch_queries lower")
     banned = taught.positives if settings.exclude_positives else [np.zeros(0, np.int64)] * len(taught.positives)
+    depth = pool.depth(settings, banned)
     starts = settings.inverse_temperature, settings.weight
     network = Reader(taught.vectors.shape[1], training.width, *starts)
     progress = Progress(f"learn to read memories on {settings.collection}", settings.episodes, "episodes")
     facts, retrieved, negatives = list[dict[str, object]](), None, None
     for episode in range(settings.episodes + 1):
         if retrieved is None or settings.augmenter.labels != "frozen":
-            retrieved = _retrieved(stage, pool.mixture, network, taught.vectors, settings.augmenter.depth)
+            retrieved = _retrieved(stage, pool.mixture, network, taught.vectors, depth)
             shown = _retrieved(stage, pool.mixture, network, held.vectors, settings.documents)
         facts += _facts(episode, pool, network, held, shown)
         if episode == settings.episodes:
@@ -236,9 +250,10 @@ def learn_to_find(
         for row in rows:
             positives = labels[augmenter.labels](row)
             out = np.union1d(positives, taught.positives[row])
-            free = retrieved.rows[row][~np.isin(retrieved.rows[row], out)]
+            ranked = retrieved.rows[row, : augmenter.depth]
+            free = ranked[~np.isin(ranked, out)]
             if not len(free):  # all that was found is judged relevant
-                free = np.arange(len(pool.mixture.vectors))
+                free = np.setdiff1d(np.arange(len(pool.mixture.vectors)), out)
             negatives = _drawn(free, augmenter.negatives_per_query, draw)
             candidates.append(np.concatenate([draw.choice(positives, 1), negatives]))
         asked = network.asked(torch.from_numpy(taught.vectors[rows]))
