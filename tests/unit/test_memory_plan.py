@@ -218,6 +218,19 @@ def test_a_distilling_augmenter_reads_all_documents():
     assert stage["training"]["steps"] == 80 and not settings["parent_learned"]
 
 
+def test_a_schedule_that_begins_anew_does_so_for_the_augmenter_too(root):
+    linear = {"steps": 80, "schedule": "linear"}
+    chain = {name: EPISODE | {"training": dict(linear)} for name in ("moma1", "moma2", "moma3")}
+    chain["moma2"]["training"]["restart_schedule"] = True
+    add(root, chain=chain)
+    made, found = plan(root), []
+    for stage in chain:
+        one = json.loads(made.settings("train_augmenter")(wc(stage, "mine")))["settings"]["schedule"]
+        assert one == made.chains.schedule(Link("mine", stage))
+        found.append((one["first_step"], one["total_steps"]))
+    assert found == [(0, 80), (0, 160), (80, 160)]
+
+
 @pytest.mark.parametrize("recipe", ["moma-t5ance", "moma-cocondenser"])
 @pytest.mark.parametrize("scale", ["mini", "lab", "paper"])
 def test_without_memory_there_are_as_many_steps_of_the_same_schedule(recipe, scale):

@@ -152,24 +152,13 @@ def _augmenter_params(plan: Plan, wc: Any) -> Params:
     settings = {"objective": objective.model_dump(), "training": stage.training.model_dump()}
     return {
         "settings": AugmenterStage.model_validate(settings).model_dump(mode="json"),
-        "schedule": _augmenter_schedule(plan, link),
+        "schedule": chains.schedule(link),  # of the main model, which is trained for as many steps
         "save_optimizer": chains.keeps_moments(link),
         "source_split": chains.trained(link.method).source_split,
         "title_join": None,
         "gpus": plan.machines.training_gpus,
         "parent_learned": has_augmenter(plan, chains.parent(link)),
     }
-
-
-def _augmenter_schedule(plan: Plan, link: Link) -> Params:
-    """The main model's schedule, counted in the augmenters' steps."""
-    stages = plan.chains.trained(link.method).chain.items()
-    trainings = {name: stage.training for name, stage in stages if isinstance(stage, MemoryStage)}
-    training, at = trainings[link.stage], list(trainings).index(link.stage)
-    first = sum(training.steps for training in list(trainings.values())[:at])
-    ends = training.schedule == "linear" and training.schedule_steps is None
-    total = sum(training.steps for training in trainings.values()) if ends else first + training.steps
-    return plan.chains.schedule(link) | {"first_step": first, "total_steps": total}
 
 
 # ---- both ------------------------------------------------------------------------------------------------------
