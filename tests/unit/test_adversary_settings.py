@@ -7,7 +7,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from pydantic import ValidationError
+from tests.unit.config_helpers import copy_config
 
 from zerodr.config.load import load_bench
 from zerodr.config.stages import FinetuneStage
@@ -101,6 +103,20 @@ def test_longer_runs_go_on_with_schedule_and_classifier(paper):
     )
     assert (first["save_optimizer"], params(paper, "modir-ance", "scifact")["save_optimizer"]) == (True, False)
     assert paper.chains.link("modir-ance+50k@modir2", "scifact") == Link("modir-ance+30k", "modir2", "scifact")
+
+
+def test_a_classifier_begins_anew_where_its_queue_was_not_kept(tmp_path):
+    """The queue is kept next to the moments that keep_optimizer goes on with; a kept step has neither."""
+    copy_config(tmp_path)
+    stages = {"modir2": {"like": "modir1"}, "late": {"like": "modir1", "after": "modir1.50"}}
+    more = {"modir3": {"like": "modir1", "training": {"keep_optimizer": True}}}
+    for name, chain in {"anew": stages, "kept": more}.items():
+        recipe = {"like": "modir-dpr", "label": name, "settings": {"chain": chain}}
+        (tmp_path / f"config/methods/{name}.yaml").write_text(yaml.safe_dump(recipe))
+    made = Plan(load_bench(tmp_path, {"scale": "lab"}))
+    for recipe, stage, goes_on in (("anew", "modir2", False), ("anew", "late", False), ("kept", "modir3", True)):
+        assert params(made, recipe, "scifact", stage)["continue_classifier"] == goes_on
+        assert params(made, recipe, "scifact")["save_optimizer"] == (recipe == "kept")
 
 
 def test_rows_say_that_a_target_was_seen(lab):

@@ -51,10 +51,10 @@ def _target_collections(plan: Plan, link: Link) -> Files:
 def _adaptation(plan: Plan, link: Link) -> Params:
     adversary = adversarial(plan, link)
     assert adversary is not None, f"{link.name} has no adversary"
-    before = link._replace(stage=plan.chains.before(link).partition(".")[0])
+    before = link._replace(stage=plan.chains.before(link))
     return {
         "targets": _texts(plan, link.scope, adversary.queries),
-        "continue_classifier": adversarial(plan, before) is not None,
+        "continue_classifier": adversarial(plan, before) is not None and plan.chains.keeps_moments(before),
     }
 
 
