@@ -124,6 +124,24 @@ def test_seeds_reach_the_init_only_where_it_is_random(root):
             "is a method of kind lexical, expected a cross_encoder",
         ),
         ({"chain": {"ep0": {"training": {"keep_optimizer": True}}}}, "the initial model has no moments"),
+        (
+            {
+                "chain": {
+                    "ep0": {"training": {"save_steps": [200]}},
+                    "late": {"like": "ep0", "after": "ep0.200", "training": {"keep_optimizer": True}},
+                }
+            },
+            "stage late: can't keep_optimizer: ep0.200 has no moments",
+        ),
+        (
+            {
+                "chain": {
+                    "words": {"kind": "pretrain", "objective": {"name": "mlm"}},
+                    "late": {"like": "ep0", "training": {"keep_optimizer": True}},
+                }
+            },
+            "stage late: can't keep_optimizer: words has no moments",
+        ),
         ({"chain": {"ep0": {"training": {"save_steps": [400]}}}}, "holds 400, expected steps between 1 and 399"),
         ({"chain": {"init": {"like": "ep0"}}}, "stage init: can't be a stage's name"),
         ({"source_split": "tran"}, r"no judgements for split 'tran', there is nothing to learn from: did you mean tra"),

@@ -5,7 +5,8 @@ import re
 from zerodr.config.bench import Bench
 from zerodr.config.files import known
 from zerodr.config.methods import EncoderMethod, FusionMethod, LexicalMethod, Method, TrainedMethod
-from zerodr.config.stages import ChainStage, FinetuneStage
+from zerodr.config.recipes import INIT
+from zerodr.config.stages import ChainStage, FinetuneStage, LearningStage
 from zerodr.config.starts import check_precision, check_starts, start_of
 from zerodr.config.trained import TrainedSettings
 from zerodr.config.training import FILE, InitSettings, NegativesSettings
@@ -65,8 +66,10 @@ def _check_stages(name: str, method: TrainedMethod, methods: dict[str, Method]) 
         training = settings.optimisation
         if training is None:
             continue
-        if training.keep_optimizer and not number:
-            raise ConfigError(where, "can't keep_optimizer: the initial model has no moments", "leave it out")
+        before = getattr(settings, "after", None) or [INIT, *method.settings.chain][number]
+        if training.keep_optimizer and not isinstance(method.settings.chain.get(before), LearningStage):
+            which = "the initial model" if before == INIT else before
+            raise ConfigError(where, f"can't keep_optimizer: {which} has no moments", "leave it out")
         late = [step for step in settings.save_steps if not 0 < step < training.steps]
         if late:
             raise ConfigError(
