@@ -128,6 +128,9 @@ def test_models_of_save_steps_can_be_taken(project):
     run_spec(taken)
     assert BiEncoder.load(project / "results/coco.5")
     assert weights_in(project / "results/coco.5") != weights_in(project / "results/coco")
+    begin = pretrain_spec().inputs | {"model": "results/coco.5/manifest.json"}
+    run_spec(pretrain_spec("on", inputs=begin, steps=1))
+    assert read_record("results/on/manifest.json")["notes"]["from"]["prediction"] == "pretraining"
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(8, marks=pytest.mark.slow)])

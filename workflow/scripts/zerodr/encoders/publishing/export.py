@@ -17,6 +17,7 @@ from zerodr.encoders.folder.contract import EncoderContract, Side, papers, read_
 from zerodr.encoders.folder.layout import check_layout
 from zerodr.encoders.inference.peer import PROBES, load_peer, smallest_cosine
 from zerodr.encoders.network.trainable import BiEncoder
+from zerodr.encoders.pretraining.additions import SUBFOLDER
 from zerodr.encoders.publishing.card import read_chain, write_card
 from zerodr.errors import ModelError
 
@@ -64,8 +65,9 @@ def take_step(stage: Stage) -> None:
         shutil.copytree(source, target, dirs_exist_ok=True)
     else:
         copy_plain_model(source, target)
-        for name in [name for paper in papers() for name in paper.subfolders if (source / name).is_dir()]:
-            shutil.copytree(source / name, target / name)
+        for name in (SUBFOLDER, *(name for paper in papers() for name in paper.subfolders)):
+            if (source / name).is_dir():
+                shutil.copytree(source / name, target / name)
     stage.note(contract=contract.model_dump(mode="json"))
 
 
