@@ -27,6 +27,9 @@ def test_a_given_augmenter_that_does_not_exist_or_comes_from_itself_is_refused(r
         ({"augmenter": {"mode": "own", "init": "t5-ance/ep1"}}, "init is for mode: frozen, the mode is own"),
         ({"objective": {"name": "adist"}}, "objective.name': 'adist' is no loss, known: info_nce"),
         ({"training": {"keep_optimizer": True}}, "not for moma stages"),
+        ({"training": {"lora_rank": 4}}, "training.lora_rank is not for moma stages"),
+        ({"generate": {"count": 10}, "scope": "target"}, "generate is not for moma stages"),
+        ({"keep_index": "all-minilm-l6-v2"}, "keep_index is not for moma stages"),
         ({"teacher": "cross-encoder", "objective": {"name": "kl"}}, "teacher does not go with a moma stage"),
         ({"memory": {"memories": ["memory-mesh", "memory-mesh"]}}, "memory memory-mesh stands twice"),
         (

@@ -250,6 +250,7 @@ STAGE = {"objective": {"name": "info_nce", "negatives_per_query": 1}, "scope": "
         ({"masked_words": {"mask_rate": 0}}, "greater than 0"),
         ({"masked_words": {"rate": 0.3}}, "rate"),
         ({"masked_words": {}, "rem": {}}, "masked_words teaches the weights that rem leaves frozen"),
+        ({"masked_words": {}, "training": {"lora_rank": 4}}, "lora_rank is for models without masked_words"),
         ({"masked_words": {"texts": 9}, "training": {"accumulation": 2}}, "texts 9 can't be shared equally"),
         (
             {"masked_words": {}, "groups": {"mode": "idro", "similarity": "dot"}, "clusters": {}},

@@ -102,6 +102,7 @@ def test_units_of_documents_of_another_length_are_refused_in_the_plan(root):
         ({"units": {"reader": "cross-encoder"}}, "is a cross_encoder, expected a reader"),
         ({"units": {"reader": "raeder"}}, "did you mean reader"),
         ({"berm": {"w_r1": 0.0, "w_r2": 0.0}}, "both 0"),
+        ({"scope": "target", "generate": {"count": 10}}, "units are of the source's judged documents"),
         ({"units": {"cut": {"segmenter": "nltk"}}}, "segmenter"),
     ],
     ids=str,

@@ -155,9 +155,10 @@ class FinetuneStage(LearningStage, FollowingStage):
         check_negative_counts(hard, self.negatives)
         if self.training.consecutive_negatives > 1 and hard != 1:
             raise ValueError("training.consecutive_negatives needs objective.negatives_per_query: 1")
-        if self.training.lora_rank is not None and (key := self.freezing or next(iter(self.encoding), None)):
+        other = self.freezing or next(iter(self.encoding), None)
+        if self.training.lora_rank is not None and (key := other or self.further):
             raise ValueError(f"training.lora_rank is for models without {key}: leave it out")
-        if self.keep_index is not None and (key := self.freezing or next(iter(self.encoding), None)):
+        if self.keep_index is not None and (key := other):
             raise ValueError(f"keep_index leaves documents unread, which {key} needs: leave one of them out")
         if self.generate is not None and self.scope == "shared":
             raise ValueError("generate makes queries of a target's documents: set scope: target")

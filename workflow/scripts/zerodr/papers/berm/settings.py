@@ -235,6 +235,8 @@ class UnitKeys(StageKeys):
         """Refuse units without losses, and losses without units."""
         if self.units is None or self.berm is None:
             raise ValueError("berm's losses are over units: give units and berm, or none of them")
+        if owner.generate is not None:
+            raise ValueError("units are of the source's judged documents, which generate does not use: leave one out")
 
     @property
     def teachers(self) -> tuple[str, ...]:

@@ -167,6 +167,11 @@ class MemoryStage(FinetuneStage):
             )
         if self.training.save_steps or self.training.keep_optimizer:
             raise ValueError("training.save_steps and keep_optimizer are not for moma stages: leave them out")
+        for key, value in (("generate", self.generate), ("keep_index", self.keep_index)):
+            if value is not None:
+                raise ValueError(f"{key} is not for moma stages: leave it out")
+        if self.training.lora_rank is not None:
+            raise ValueError("training.lora_rank is not for moma stages: leave it out")
         return self
 
     @property
