@@ -10,13 +10,14 @@ import pytest
 import torch
 from tests.unit.model_helpers import tiny_model as from_scratch_model
 from tests.unit.training_helpers import QUERIES, load_tiny, tiny_examples, tiny_model
+from tiny_networks import network
 
 from zerodr.losses.contrastive import info_nce
 from zerodr.training.data.batches import Batch, Stream
 from zerodr.training.data.examples import Examples
 from zerodr.training.distributed.processes import Group
 from zerodr.training.loop.gradcache import Forward, add_gradients, prepare
-from zerodr.training.loop.speed import FastLinear, set_dropout, speed_up, why_not_fast
+from zerodr.training.loop.speed import FastLinear, dropout_rates, set_dropout, speed_up, why_not_fast
 from zerodr.training.objectives.base import Encoded, Objective
 from zerodr.training.objectives.ranking import InfoNCE, PairwiseNLL, ScoreLoss
 
@@ -141,6 +142,16 @@ def test_every_family_is_cached_and_sped_up(data, tmp_path, family, pooling):
     assert difference(plain, gradient(model, data, batch, InfoNCE(), None)) > 1e-2
     set_dropout(model, 0.0)
     assert difference(plain, gradient(model, data, batch, InfoNCE(), None)) < CLOSE
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert", "nomic_bert", "gte", "qwen3", "gemma3_text", "t5"])
+def test_dropout_is_set_everywhere(family):
+    """Newer networks keep the rate of attention's dropout as a number, some have no other dropout."""
+    made, ids = network(family, 40, 0), torch.arange(5, 17)[None]
+    for rate in (0.3, 0.0):
+        set_dropout(made.train(), rate)
+        states = [torch.manual_seed(seed) and made(input_ids=ids).last_hidden_state for seed in (1, 2)]
+        assert set(dropout_rates(made)) == {rate} and torch.equal(*states) == (not rate)
 
 
 class Terms(Objective):

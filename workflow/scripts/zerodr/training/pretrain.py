@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.base import validate
@@ -24,7 +23,7 @@ from zerodr.training.data.batches import WASTE
 from zerodr.training.distributed.processes import Group, check_gpus
 from zerodr.training.jobs import device_of, identity_of, keeper, publish_steps, run_work
 from zerodr.training.loop.engine import Curve, Engine, Run
-from zerodr.training.loop.speed import arithmetic, set_dropout, speed_up
+from zerodr.training.loop.speed import arithmetic, dropout_rates, set_dropout, speed_up
 from zerodr.training.optimizers import make_optimizer, schedule
 from zerodr.training.pretraining.corpora import PASSAGES, Counts, store_passages, warn_of_gated, whole_documents
 from zerodr.training.pretraining.masking import token_loss
@@ -208,8 +207,7 @@ def load_headed(
         model.tower.projections.requires_grad_(False)  # nothing reads vectors
     if training.dropout is not None:
         set_dropout(model, training.dropout)
-    rates = [module.p for module in model.encoder.modules() if isinstance(module, nn.Dropout)]
-    if objective.name == "simcse" and not any(rates):
+    if objective.name == "simcse" and not any(dropout_rates(model.encoder)):
         raise ModelError(
             source, "has no dropout, under which simcse compares a text with itself", "set training.dropout: 0.1"
         )

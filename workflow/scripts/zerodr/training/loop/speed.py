@@ -8,6 +8,7 @@ says so. They also stay on kinds of processors on which they are faster (config/
 
 import logging
 import os
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -171,9 +172,21 @@ def speed_up(
 
 
 def set_dropout(model: nn.Module, rate: float) -> None:
-    """Set the same dropout everywhere, also in modules that keep their rate as a number (T5's attention)."""
+    """Set the same dropout everywhere, also in modules that keep their rate as a number (attention's in most)."""
+    for module, name in _dropouts(model):
+        setattr(module, name, rate)
+
+
+def dropout_rates(model: nn.Module) -> list[float]:
+    """List the rates of dropout in a model."""
+    return [getattr(module, name) for module, name in _dropouts(model)]
+
+
+def _dropouts(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    """Find the modules that drop, and the attributes with their rates."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
-            module.p = rate
-        elif isinstance(getattr(module, "dropout", None), float):
-            module.dropout = rate  # type: ignore[assignment]
+            yield module, "p"
+        for name, value in list(vars(module).items()):
+            if name.endswith("dropout") and type(value) in (float, int):  # `dropout` of T5, `attention_dropout`
+                yield module, name
