@@ -103,6 +103,10 @@ def test_a_stage_may_go_on_with_the_classifier_and_the_queue_before_it(project):
     kept = (old["queue"] == new["queue"]).flatten(1).all(1).view(-1, size).all(1)
     assert int(old["filled"]) == SMALL["queue_length"] and kept.sum() == SMALL["queue_length"] - 1
     assert not kept[int(old["next"])], "the one step of the second stage replaces the oldest batch"
+    after.params["settings"]["adversary"] |= {"optimizer": "lamb"}
+    after.outputs["model"] = "results/ep3/manifest.json"
+    with pytest.raises(ArtifactError, match="has moments of another optimiser than lamb"):
+        run_spec(after)
     run_spec(spec("alone"))
     after.inputs["model"], after.outputs["model"] = "results/alone/manifest.json", "results/ep4/manifest.json"
     with pytest.raises(ArtifactError, match="has no queue of 4 batches"):

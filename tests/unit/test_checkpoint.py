@@ -171,6 +171,7 @@ def test_moments_of_other_weights_do_not_fit():
     larger = make_optimizer(other, TrainingSettings(weight_decay=0.1))
     assert not moments_fit(larger, kept)
     assert not moments_fit(made, {})
+    assert not moments_fit(make_optimizer(model, TrainingSettings(weight_decay=0.1, optimizer="lamb")), kept)
     load_moments(made, kept)
     assert all(torch.equal(value, kept[key]) for key, value in moments(made).items())
 

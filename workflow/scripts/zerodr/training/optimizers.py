@@ -136,15 +136,10 @@ def load_moments(optimizer: Optimizer, saved: dict[str, Tensor]) -> None:
 
 
 def moments_fit(optimizer: Optimizer, saved: dict[str, Tensor]) -> bool:
-    """Check that saved tensors are of this optimiser's weights: same numbers, same shapes."""
-    weights = _weights(optimizer)
-    numbers = {int(name.split(".")[0]) for name in saved}
-    shapes = all(
-        value.shape in ((), weights[int(name.split(".")[0])].shape)
-        for name, value in saved.items()
-        if int(name.split(".")[0]) < len(weights)
-    )
-    return numbers == set(range(len(weights))) and shapes
+    """Check that saved tensors are of this optimiser and its weights: same names, same shapes."""
+    names = ("m", "v") if isinstance(optimizer, Lamb) else ("step", "exp_avg", "exp_avg_sq")
+    shapes = {f"{n}.{name}": weight.shape for n, weight in enumerate(_weights(optimizer)) for name in names}
+    return saved.keys() == shapes.keys() and all(value.shape in ((), shapes[key]) for key, value in saved.items())
 
 
 def _weights(optimizer: Optimizer) -> list[Tensor]:

@@ -22,7 +22,7 @@ from zerodr.papers.modir.losses import adversarial_loss, adversary_weight, clamp
 from zerodr.papers.modir.settings import AdversarySettings
 from zerodr.training.loop.checkpoint import read_tensors, write_tensors
 from zerodr.training.objectives.base import Encoded, Objective, State
-from zerodr.training.optimizers import Lamb, Schedule, load_moments, moments, set_rate
+from zerodr.training.optimizers import Lamb, Schedule, load_moments, moments, moments_fit, set_rate
 
 CLASSIFIER = Path("adversary") / "classifier.safetensors"
 POSITIONS = ("filled", "next")  # of a queue, next to its rows
@@ -265,6 +265,10 @@ class Adversary(Objective):
         if "queue" not in saved or saved["queue"].shape != self.queue.rows.shape:
             problem = f"{CLASSIFIER} has no queue of {self.queue.length} batches of {self.queue.size}"
             raise ArtifactError(parent, problem, "train it again, with the same queue_length and batch_queries")
+        moved = _moments_in(saved)
+        if moved and not moments_fit(self.optimizer, moved):
+            problem = f"{CLASSIFIER} has moments of another optimiser than {self.settings.optimizer}"
+            raise ArtifactError(parent, problem, "set adversary.optimizer as it was")
         self.queue.load_state_dict({key: saved[key] for key in ("queue", *POSITIONS)})
         self._take(saved)
 
@@ -274,10 +278,7 @@ class Adversary(Objective):
 
     def _take(self, state: State) -> None:
         self.classifier.weight.data.copy_(state["weight"])
-        load_moments(
-            self.optimizer,
-            {key.removeprefix("moments."): value for key, value in state.items() if key.startswith("moments.")},
-        )
+        load_moments(self.optimizer, _moments_in(state))
 
     def state_dict(self) -> State:
         """Return queue, classifier, moments."""
@@ -287,3 +288,7 @@ class Adversary(Objective):
         """Restore the state of `state_dict`."""
         self.queue.load_state_dict(state)
         self._take(state)
+
+
+def _moments_in(state: State) -> State:
+    return {key.removeprefix("moments."): value for key, value in state.items() if key.startswith("moments.")}
