@@ -17,7 +17,7 @@ from zerodr.errors import ArtifactError, ConfigError
 from zerodr.papers.moma import report as item_memories
 from zerodr.papers.moma import report_costs
 from zerodr.papers.moma.items import ComponentsItem, SharesItem
-from zerodr.papers.moma.measure_attention import COLUMNS
+from zerodr.papers.moma.measure_attention import CASE_COLUMNS, COLUMNS
 from zerodr.plan import Plan, paths
 from zerodr.plan.items import read_item
 
@@ -91,6 +91,18 @@ def test_shares_by_episode_and_queries(tmp_path):
     assert own.to_dict() == {("s", 1): 0.6, ("s", 2): 0.9, ("a", 1): 0, ("b", 1): 0.1, ("a", 2): 0.2, ("b", 2): 0.3}
     assert found.shown[1][0] == ["s, training", "1", "s", "75.0%", "60.0%", "0.80", "9", "30.0%"]
     assert found.shown[1][-1][0] == "B"
+
+
+def test_cases_of_documents_without_a_text(tmp_path):
+    """Texts that pandas would read as missing: none at all, and the words null and NA."""
+    lines = [["q1", "null", 1, "s", "s:d1", 0.5, 1, False, ""], ["NA", "who", 1, "s", "s:d2", 0.4, 2, True, "NA"]]
+    for name in ("learning", "search"):
+        pd.DataFrame(lines, columns=CASE_COLUMNS).to_csv(tmp_path / f"{name}.tsv", sep="\t", index=False)
+    inputs = {name: [tmp_path / f"{name}.tsv"] for name in ("learning", "search")}
+    stage, settings = told({"kind": "cases", "method": "ours"}, inputs, tmp_path, collections=("a",), stages=STAGES)
+    found = item_memories.cases(stage, settings, item_of(settings.item, "x"))
+    assert found.frame["query"].tolist() == ["q1", "NA"] * 2 and found.frame["text"].tolist() == ["null", "who"] * 2
+    assert [row[-1] for row in found.shown[1]] == ["", "NA"] * 2
 
 
 def component_inputs(folder: Path) -> dict[str, list[Path]]:

@@ -80,7 +80,7 @@ def cases(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     )
     frames = []
     for name, path in files:
-        frame = pd.read_csv(path, sep="\t", dtype={"query": str, "document": str})
+        frame = pd.read_csv(path, sep="\t", dtype={"query": str, "document": str}, keep_default_na=False)
         chosen = frame["query"].drop_duplicates().head(item.examples)
         frames.append(frame[frame["query"].isin(chosen)].assign(collection=name))
     frame = pd.concat(frames, ignore_index=True)
