@@ -32,6 +32,7 @@ from zerodr.config.trained import STAGES
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import CollectionError, ConfigError, ModelError
 from zerodr.papers.udalm.settings import MaskedWordsSettings
+from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.distributed.processes import Group
 from zerodr.training.objectives.ranking import InfoNCE
 from zerodr.training.pretraining.span_forward import OwnLosses
@@ -106,6 +107,13 @@ def test_masks_do_not_change_what_queries_see(world):
     _, terms = gradient(forward, joint(), batch, Group())
     _, alone = gradient(forward.main, InfoNCE(), batch.main, Group())
     assert float(terms["main.info_nce"]) == pytest.approx((1 - WEIGHT) * float(alone["info_nce"]), rel=CLOSE)
+
+
+def test_a_stages_tokens_are_those_that_other_jobs_share(world):
+    forward, stream = parts(world)
+    forward.shared = SharedTokens(world / "tokens")
+    forward.prepare(stream.batch(0), Group())
+    assert forward.shared.stores and forward.main.shared is forward.shared
 
 
 def test_two_processes_give_the_gradient_of_one(world, root):

@@ -97,12 +97,9 @@ class JointForward(Forward):
     words: SpanForward = field(kw_only=True)
     weight: float = field(kw_only=True)
 
-    def __post_init__(self) -> None:
-        self.main.shared = self.shared
-
     def prepare(self, batch: JointBatch, group: Group) -> Share:
         """Prepare this process's share of both."""
-        self.main.by_group = self.by_group
+        self.main.by_group, self.main.shared = self.by_group, self.shared
         share, documents = self.main.prepare(batch.main, group), self.words.prepare(batch.documents, group)
         return replace(share, texts=JointTexts.of(share.texts, documents.texts))
 
