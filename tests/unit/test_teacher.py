@@ -310,6 +310,7 @@ def recipe(encoder: dict, stage: dict | None = None) -> TrainedSettings:
         ({}, {"rem": {}}, "rem is not for a cross-encoder"),
         ({}, {"training": {"save_steps": [3]}}, "save_steps"),
         ({}, {"training": {"dev_negatives": 0}}, "dev_negatives"),
+        ({}, {"training": {"lora_rank": 4}}, "lora_rank is not for a cross-encoder"),
         ({}, {"kind": "answers", "negatives": None}, "negatives"),
     ],
     ids=str,

@@ -105,5 +105,7 @@ def check_pair_stage(name: str, stage: FinetuneStage) -> None:
         raise ValueError("negatives.source previous is not for a cross-encoder: name a method that ranks")
     if stage.training.save_steps:
         raise ValueError("training.save_steps is not for a cross-encoder: leave it out")
+    if stage.training.lora_rank is not None:
+        raise ValueError("training.lora_rank is not for a cross-encoder: leave it out")
     if stage.training.dev_queries and not stage.training.dev_negatives:
         raise ValueError("dev queries are ranked against their negatives: set dev_negatives, or dev_queries: 0")

@@ -196,7 +196,7 @@ class SpanLoss(LossSettings):
     """A reader reads passages that hold the answer."""
 
 
-READER_IGNORES = ("cache_chunk", "consecutive_negatives", "save_steps", "dev_negatives")
+READER_IGNORES = ("cache_chunk", "consecutive_negatives", "save_steps", "dev_negatives", "lora_rank")
 
 
 class AnswerStage(LearningStage, FollowingStage):
