@@ -303,6 +303,12 @@ def test_a_stage_learns_with_groups_and_keeps_their_weights(project, caplog, mon
     BiEncoder.load(folder)
 
 
+def test_as_few_groups_as_are_asked_for_are_not_warned_of(project, caplog):
+    folder = run({"mode": "idro", "kappa": 1.0, "effective": 0.2})
+    weights = pq.read_table(folder / "groups/weights.parquet")["weight"].to_numpy()
+    assert sorted(weights)[-2:] == [0.0, 1.0] and not [line for line in caplog.messages if "the weights are" in line]
+
+
 def test_two_processes_of_a_stage_train_with_groups(project):
     folder = run(IDRO | {"similarity": "dot"}, processes=2, steps=3, total_steps=3)
     assert pq.read_table(folder / "groups/weights.parquet")["step"].to_pylist() == [3] * 5

@@ -227,9 +227,9 @@ class ClusterWeighted(Objective):
         return facts
 
     def _check(self, effective: float) -> None:
-        """Warn once where weights that build up leave few clusters."""
+        """Warn once where weights that build up leave few clusters, and nobody asked for as few."""
         settings, count = self.settings, len(self.clusters)
-        if self.warned or effective >= count * COLLAPSED:
+        if self.warned or settings.effective is not None or effective >= count * COLLAPSED:
             return
         self.warned = True
         reason = {
