@@ -69,6 +69,15 @@ def test_a_query_and_its_documents_are_one_text(model, folder):
     assert np.abs(turned - made[0]).max() > 1e-4, "positions count"
 
 
+def test_without_a_token_that_begins_texts_none_is_left_out(tmp_path):
+    """A T5's texts have a token at their end alone: a document that begins as the query does stays whole."""
+    from_scratch(tiny_settings("t5", pooling="mean"), tiny_collection(tmp_path / "texts"), 7)[0].save(tmp_path / "t5")
+    model = JoinedEncoder.load(tmp_path / "t5").augment_with(FusionContract(documents=1, document_tokens=40))
+    asked, given = model.tokenize(["copper market"], "query")[0], model.tokenize_augmentations(["copper engine"])
+    padded = model.pad([Grounded(asked, given)])["input_ids"][0].tolist()
+    assert asked[0] == given[0][0] and padded == [*asked, *given[0]]
+
+
 def test_a_text_that_is_longer_than_the_network_reads_is_refused(model):
     query = model.contract.tokens("query")
     fits = (LONGEST - query) // 4 + 1

@@ -35,9 +35,10 @@ class JoinedEncoder(AugmentedEncoder):
             ModelError: query and documents may be longer together than the network's longest text.
         """
         query, longest = self.contract.tokens("query"), self.contract.max_tokens
-        whole = query + fusion.documents * (fusion.document_tokens - 1)
+        left_out = int(self.tokenizer("a")["input_ids"][0] in self.tokenizer.all_special_ids)
+        whole = query + fusion.documents * (fusion.document_tokens - left_out)
         if whole > longest:
-            each = 1 + (longest - query) // max(1, fusion.documents)
+            each = left_out + (longest - query) // max(1, fusion.documents)
             problem = f"reads {longest} tokens, a query of {query} with {fusion.documents} documents has up to {whole}"
             raise ModelError(
                 self.contract.source, problem, f"set document_tokens to at most {each}, or fewer documents"
@@ -46,14 +47,16 @@ class JoinedEncoder(AugmentedEncoder):
 
     def pad(self, rows: Sequence[Any]) -> dict[str, Tensor]:
         """As the bi-encoder's; `Grounded` rows as one text each."""
-        return super().pad([_joined(row) if isinstance(row, Grounded) else row for row in rows])
+        special = self.tokenizer.all_special_ids
+        return super().pad([_joined(row, special) if isinstance(row, Grounded) else row for row in rows])
 
 
-def _joined(row: Grounded) -> np.ndarray:
-    """Ids of a query, then of each document without the token that begins a text."""
+def _joined(row: Grounded, special: Sequence[int]) -> np.ndarray:
+    """Ids of a query, then of each document without the special token that begins a text, where there is one."""
     query = np.asarray(row.query, np.int32)
     texts = [np.asarray(ids, np.int32) for ids in row.documents]
-    return np.concatenate([query, *(ids[int(len(ids) > 0 and ids[0] == query[0]) :] for ids in texts)])
+    begins = len(query) > 0 and int(query[0]) in special
+    return np.concatenate([query, *(ids[int(begins and len(ids) > 0 and ids[0] == query[0]) :] for ids in texts)])
 
 
 class JoinedVectors(QueryVectors):
