@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,15 @@ def test_a_ranking_of_another_protocol_answers_as_itself(desk):
     finally:
         record_path(other).unlink()
         other.unlink()
+
+
+def test_numbers_of_two_protocols_are_not_compared(desk, tmp_path):
+    dense = desk.methods[DENSE]
+    other = tmp_path / "titles.per_query.parquet"
+    other.write_bytes(Path(dense.per_query).read_bytes())
+    desk.methods[DENSE] = replace(dense, per_query=str(other))
+    with pytest.raises(ArtifactError, match="under protocols standard and titles, whose numbers do not compare"):
+        desk.gains(LEXICAL, DENSE)
 
 
 def test_a_fusion_says_which_method_lacks_its_embeddings(desk, tmp_path):

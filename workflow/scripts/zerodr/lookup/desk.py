@@ -24,7 +24,7 @@ from zerodr.lookup.sources import LEXICAL, Source, Sources, list_memories
 
 DEPTH = 100  # ranks that are compared
 MOST, LARGEST_COUNT = 100, 1000  # documents of an answer on the page, and of one for programs
-METRIC = "ndcg_cut_10"
+METRIC, ENDING = "ndcg_cut_10", ".per_query.parquet"
 ROWS = 5000  # queries in a list of differences
 CHARACTERS = 400
 LEAD = 80
@@ -189,9 +189,13 @@ class Desk:
         """Compare two methods by query: rows id, text, left, right, gain (right - left), largest gain first.
 
         Raises:
-            ArtifactError: one has no evaluation by query.
+            ArtifactError: one has no evaluation by query, or both were evaluated under different protocols.
         """
         a, b = (self._values(name) for name in (left, right))
+        first, second = (Path(self.source(name).per_query).name.removesuffix(ENDING) for name in (left, right))
+        if first != second:
+            problem = f"were evaluated under protocols {first} and {second}, whose numbers do not compare"
+            raise ArtifactError(f"{left}, {right}", problem, "choose rankings of one protocol")
         frame = pd.DataFrame({"left": a, "right": b}).dropna()
         frame["gain"] = frame["right"] - frame["left"]
         frame = frame.sort_values("gain", ascending=False, kind="stable")
