@@ -80,12 +80,12 @@ def test_word_search_without_an_index_reads_the_language_of_the_documents(tmp_pa
 
 
 def test_a_ranking_of_another_protocol_answers_as_itself(desk):
-    usual, other = (Path(paths.run(DENSE, "notes", protocol)) for protocol in (PROTOCOL, "titles"))
-    text = record_path(usual).read_text().replace(f"/{PROTOCOL}.trec.gz", "/titles.trec.gz")
+    usual, other = (Path(paths.run(DENSE, "notes", protocol)) for protocol in (PROTOCOL, "letters"))
+    text = record_path(usual).read_text().replace(f"/{PROTOCOL}.trec.gz", "/letters.trec.gz")
     other.write_bytes(usual.read_bytes())
     record_path(other).write_text(text)
     try:
-        for name, run in ((str(other), other), (str(usual), usual), (f"{DENSE}/notes", usual)):
+        for name, run in ((str(other), other), (str(usual), usual), (f"{DENSE}/notes", usual), (MODEL, usual)):
             opened, (chosen,) = open_desk(name, "", "")
             assert opened.source(chosen).run == str(run)
     finally:

@@ -167,7 +167,7 @@ class Sources:
         if not matching:
             step = "name a run, embeddings, an index, a model or an exported folder that was embedded here"
             raise ArtifactError(text, "answers no query", step)
-        return matching[0]
+        return min(matching, key=_unusual)
 
     def collections(self) -> dict[str, str]:
         """Manifests of the collections that something can be looked up in, by name."""
@@ -205,7 +205,7 @@ class Sources:
     def on(self, collection: str) -> list[Source]:
         """List the sources of a collection, BM25 first, and of several rankings of a method the standard one."""
         found = [source for source in self.all() if source.collection == collection]
-        return sorted(found, key=lambda s: (s.kind != LEXICAL, s.name, Path(s.run).name != f"{PROTOCOL}.trec.gz"))
+        return sorted(found, key=lambda source: (source.kind != LEXICAL, source.name, _unusual(source)))
 
     def all(self) -> list[Source]:
         """List every source, those of runs first; indexes and embeddings that no run has used stand for themselves."""
@@ -303,6 +303,11 @@ class Sources:
         records = (self.graph.require(edge.user) for edge in self.graph.down(run))
         path = next((r["outputs"]["per_query"] for r in records if facts_of(r["rule"]).kind == "evaluate"), "")
         return path if path and Path(path).exists() else ""
+
+
+def _unusual(source: Source) -> bool:
+    """True where a source has no ranking under the standard protocol."""
+    return Path(source.run).name != f"{PROTOCOL}.trec.gz"
 
 
 def _stage(record: dict[str, Any]) -> str:
