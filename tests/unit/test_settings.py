@@ -182,6 +182,7 @@ def test_an_own_folder_becomes_a_collection(project, tmp_path):
     [
         ("shared", "the name 'shared' has another meaning here: rename the folder"),
         ("Target", "the name 'target' has another meaning"),
+        ("model", "the name 'model' has another meaning"),
         ("mini", "the name 'mini' has"),
         ("beir18", "the name 'beir18' has"),
         ("CQADupStack", "the name 'cqadupstack' has"),

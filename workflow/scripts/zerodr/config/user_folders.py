@@ -16,7 +16,7 @@ from zerodr.config.quantities import first_names
 from zerodr.config.registry import EVERY, NAME, Collection
 from zerodr.errors import CollectionError, ConfigError
 
-RESERVED = {"shared", "source", "target", "targets", "all"}  # scopes, and names in a stage's corpora and memories
+RESERVED = {"shared", "source", "target", "targets", "all", "model"}  # scopes, names in stages, first column of a table
 SECTIONS = ("corpus", "queries", "judgements")
 LINES = ("jsonl", "tsv", "csv")  # endings of files with lines, which may be gzipped
 ENDINGS = (*LINES, "parquet")  # of corpus.* and queries.*
