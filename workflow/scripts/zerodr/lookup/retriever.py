@@ -115,7 +115,7 @@ class Retriever:
         Raises:
             ArtifactError: it is no such folder, or damaged.
         """
-        return cls(Path(folder), None if index is None else Path(index))
+        return cls(Path(folder).absolute(), None if index is None else Path(index).absolute())
 
     def __len__(self) -> int:
         """Count the documents."""
