@@ -177,9 +177,9 @@ def encoding_of(content: bytes) -> tuple[str, str]:
         text = content.decode("utf-8", "replace")
         if len(text.encode()) - len(text) > 4 * text.count(BAD):  # more good characters than bad ones
             return "utf-8", "bytes that are no UTF-8 are left out"
-        used = set(re.findall(rb"[\x80-\xff]", content))
-        hungarian = used & LONG and used & SHORT and {letter for letter in used if letter >= b"\xc0"} <= HUNGARIAN
-        if used <= WESTERN and not hungarian and not NO_ORDINAL.search(content):
+        signs = set(re.findall(rb"[\x80-\xff]", content))
+        hungarian = signs & LONG and signs & SHORT and {letter for letter in signs if letter >= b"\xc0"} <= HUNGARIAN
+        if signs <= WESTERN and not hungarian and not NO_ORDINAL.search(content):
             return "cp1252", "read as cp1252, which was guessed"
         start = b"".join(re.findall(rb"[^\n]*[\x80-\xff][^\n]*\n?", content))[:SAMPLE_BYTES]
         from charset_normalizer import from_bytes
