@@ -1,9 +1,9 @@
-"""Texts of web pages, Markdown and PDF as people have them: what is read, and in which encoding."""
+"""Texts of web pages, Markdown, PDF and tables as people have them: what is read, and in which encoding."""
 
 from __future__ import annotations
 
 import pytest
-from test_loose_files import pdf, word
+from test_loose_files import pdf, read, word
 
 from zerodr.collections.cutting import Block, cut
 from zerodr.collections.texts import Unreadable, blocks_of, decode
@@ -111,3 +111,13 @@ def test_a_word_file_with_a_password_or_another_compression_can_not_be_unpacked(
             entry = content.find(b"PK\x01\x02", entry + 1)
         with pytest.raises(Unreadable, match=f"can't be unpacked .*{reason}"):
             blocks_of(".docx", bytes(content))
+
+
+def test_a_first_row_of_several_words_that_differs_from_the_others_names_the_columns(tmp_path):
+    rows = [f"{n},Ann,2021-03-2{n},The pump of floor {n} makes a noise when it starts.\n" for n in range(6)]
+    (tmp_path / "a.csv").write_text("Ticket No.,Customer,Date of Purchase,Description (EN)\n" + "".join(rows))
+    (tmp_path / "b.csv").write_text("Pumps move fluids.,x\nValves let them pass.,y\n" * 5)
+    documents, remarks = read(tmp_path)
+    assert [row.id for row in documents][:7] == [*(f"a.csv#{n}" for n in range(1, 7)), "b.csv#1"]
+    assert documents[0].text.startswith("The pump of floor 0") and len(documents) == 16
+    assert "text is column 'Description (EN)'" in remarks[0] and "text is column 'column 1'" in remarks[1]

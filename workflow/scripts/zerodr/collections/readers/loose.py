@@ -17,6 +17,7 @@ from zerodr.config.quantities import counted, first_names
 from zerodr.errors import CollectionError, nearest
 
 HEADINGS = ("heading", "headline", "subject")  # columns that are titles, where there is no `title`
+FEWEST = 5  # rows below a first one of several words that show that it names columns
 MOST_BYTES = 1 << 26
 ROW = "row of the table"  # stands for a column that a table lacks
 JUDGED = "holds judgements or a ranking, no documents; judgements are read from qrels/, next to queries.*"
@@ -174,10 +175,11 @@ class LooseReader(FolderReader):
         rows = read_rows(self.archive, member)
         if (first := next(rows, None)) is None:
             return
-        names = first[1]
-        if not (
-            self.columns.names() & {*names} or is_header(names) or all(WORD.fullmatch(name.strip()) for name in names)
-        ):
+        names, sample = first[1], list(islice(rows, SAMPLE))
+        rows = chain(sample, rows)
+        known = self.columns.names() & {*names} or is_header(names)
+        words = all(WORD.fullmatch(name.strip()) for name in names)
+        if not (known or words or differs(names, [cells for _, cells in sample])):
             rows, names = chain([first], rows), [f"column {number}" for number in range(1, len(names) + 1)]
         names = [f"{name} (column {n})" if name in names[: n - 1] else name for n, name in enumerate(names, 1)]
         for location, cells in rows:
@@ -185,6 +187,26 @@ class LooseReader(FolderReader):
                 problem = f"expected {len(names)} cells, found {len(cells)}"
                 raise CollectionError(":".join(map(str, location)), problem, "put quotation marks around the cell")
             yield location, dict(zip(names, cells, strict=True))
+
+
+def differs(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Test whether a first row is of another kind than those below, so that it names columns.
+
+    In one column, all others are numbers or are more than twice as long.
+
+    >>> rows = [["3.5", "The pump of the second floor does not start."]] * FEWEST
+    >>> differs(["Rating (1-5)", "What went wrong?"], rows), differs(["4", "The pump."], rows[1:])
+    (True, False)
+    """
+    if len({*names}) < len(names):
+        return False
+    for column, name in enumerate(names):
+        cells = [row[column].strip() for row in rows if len(row) == len(names) and row[column].strip()]
+        if len(cells) < FEWEST or not name.strip() or NUMBER.fullmatch(name.strip()):
+            continue
+        if all(map(NUMBER.fullmatch, cells)) or min(map(len, cells)) > 2 * len(name):
+            return True
+    return False
 
 
 def are_judgements(names: Sequence[str], sample: Sequence[dict[str, Any]]) -> bool:
