@@ -93,6 +93,7 @@ def test_a_heading_with_nothing_below_it_is_text(markdown, passages):
         ("cp1252", "Wie geht´s? 5 ± 2 µg, Größe und Übermut. Wie geht´s?"),
         ("cp1252", "Õpilased käivad koolis, kus õpetajad õpetavad; nõu on hea, külm öö."),
         ("cp1252", "Müller a goûté le vin."),
+        ("iso2022_jp", "検索エンジンを作ります。It ranks."),
         ("cp1250", "Az árusok őszi szőlőt kínálnak. A fűtés és a hűtés költsége nő, ezért új gép kell."),
         ("cp1250", "Aceasta este o masă frumoasă şi oamenii sunt buni, aşa că mergem la mare."),
         ("cp1250", "Zażółć gęślą jaźń. Wieś była piękna, a ludzie mili i życzliwi."),

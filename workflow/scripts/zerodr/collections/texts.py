@@ -43,6 +43,7 @@ NO_ORDINAL = re.compile(rb"[\xaa\xba][A-Za-z\xc0-\xff]")  # a letter of Romanian
 HUNGARIAN = {letter.encode("cp1250") for letter in "áéíóöőúüűÁÉÍÓÖŐÚÜŰ"}
 LONG, SHORT = {b"\xf5", b"\xd5"}, {b"\xf6", b"\xfc"}  # its ő, where Portuguese and Estonian have õ; its ö and ü
 ENCODINGS = "cp1252 cp1250 cp1251 koi8_r cp1253 cp1254 cp1255 cp1256 cp1257 gb18030 big5 cp932 euc_jp cp949".split()
+JAPANESE = re.compile(rb"\x1b\$[@B]")  # begins Japanese letters in old mails and texts
 CHARSET = re.compile(rb"(?i)(?:charset|encoding)\s*=\s*[\"']?\s*([a-z0-9_:.-]+)")
 # What browsers read under these names, and writers mean: the larger table of a vendor (encoding.spec.whatwg.org).
 BROWSERS = {"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "shift_jis": "cp932", "euc_kr": "cp949"}
@@ -170,6 +171,8 @@ def encoding_of(content: bytes) -> tuple[str, str]:
         return marked, ""
     if b"\0" in content[:SAMPLE_BYTES]:
         raise Unreadable("is binary, no text")
+    if JAPANESE.search(content):  # of seven bits, so it is UTF-8 as well
+        return "iso2022_jp", "read as iso2022_jp, which was guessed"
     try:
         codecs.getincrementaldecoder("utf-8")().decode(content)
         return "utf-8", ""
