@@ -34,6 +34,7 @@ INLINE = {
 SWALLOWING = "script style noscript template nav header footer aside svg button form select textarea title".split()
 TAG = re.compile(r"<(/?)([a-zA-Z][\w.:-]*)[^<>]*>")
 SAMPLE_BYTES = 1 << 16
+SENTENCE_END = re.compile(r"[.!?…。！？｡][\"'”’)\]]*(?:\s|$)|[。！？｡]")
 # Letters and signs of Western Europe: few words decide badly between neighbouring encodings.
 WESTERN = {
     letter.encode("cp1252")
@@ -87,7 +88,17 @@ def blocks_of(ending: str, content: bytes) -> tuple[list[Block], str]:
         blocks = list(html_blocks(_rendered(body)))
         named = [Block(1, title)] if title and not any(block.level == 1 for block in blocks) else []
         return named + blocks, remark
-    return [Block(0, " ".join(words.split())) for words in re.split(r"\n\s*\n", text) if words.strip()], remark
+    return [Block(0, _paragraph(lines)) for lines in re.split(r"\n\s*\n", text) if lines.strip()], remark
+
+
+def _paragraph(text: str) -> str:
+    """Join wrapped lines; those of a text without the end of a sentence, as a transcript or a list, stay.
+
+    >>> _paragraph("one line\\n and another."), _paragraph("A: yes\\nB: no\\nA: why")
+    ('one line and another.', 'A: yes\\nB: no\\nA: why')
+    """
+    lines = [" ".join(line.split()) for line in text.split("\n")]
+    return (" " if SENTENCE_END.search(text) else "\n").join(line for line in lines if line)
 
 
 def _as_declared(content: bytes) -> bytes:
