@@ -288,6 +288,13 @@ def test_files_that_cannot_be_recipes_are_refused(recipes, name, told):
         load_methods(recipes, "mini", SCALES)
 
 
+def test_hidden_files_of_editors_and_systems_are_no_recipes(recipes):
+    before = load_methods(recipes, "mini", SCALES).keys()
+    (recipes / ".#dpr.yaml").symlink_to("user@host.1234:5678")  # Emacs, while dpr.yaml has unsaved changes
+    (recipes / "._dpr.yaml").write_bytes(b"\0\5\x16\7\0\2\0\0Mac OS X\xb0")
+    assert load_methods(recipes, "mini", SCALES).keys() == before
+
+
 def test_what_a_teacher_was_tuned_on_is_told(root):
     lab, mini = (load_bench(root, {"scale": scale}).methods for scale in ("lab", "mini"))
     for name in ("kd", "berm-kd+kl", "ddr-distill", "dr-distill@ep0", "berm-dpr", "berm-ance", "coco-berm+no-r1"):

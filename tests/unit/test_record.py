@@ -97,6 +97,21 @@ def test_a_repository_around_the_checkout_is_not_its_own(tmp_path, monkeypatch):
     assert "another owner" in provenance.code.__wrapped__()["reason"]
 
 
+def test_what_git_lists_and_nobody_can_read_does_not_end_a_job(tmp_path, monkeypatch):
+    """Emacs leaves a dangling link next to a file with unsaved changes."""
+
+    def git(*words):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path), *words], check=True)
+
+    monkeypatch.setattr(provenance, "PROJECT", tmp_path)
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "one")
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/.#config.yaml").symlink_to("user@host.1234:5678")
+    (tmp_path / "config/other").symlink_to(tmp_path)
+    assert provenance.code.__wrapped__()["dirty_patch_sha256"]
+
+
 def test_provenance_tells_code_environment_and_memory():
     code = provenance.code()
     assert set(code) == {"commit", "dirty_patch_sha256"} or code["commit"] is None and code["reason"]

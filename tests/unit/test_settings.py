@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zerodr.config.base import canonical_json, validate
-from zerodr.config.files import read_yaml
+from zerodr.config.files import read_value, read_yaml
 from zerodr.config.generation import GenerateSettings
 from zerodr.config.index import IndexSettings
 from zerodr.config.load import load_bench
@@ -320,6 +320,16 @@ def test_numbers_that_yaml_takes_for_others_are_text_or_refused(tmp_path_factory
         assert f"a.yaml:2: {text} is no usual number" in str(error)
     path.write_text(f"a: '{text}'\n")
     assert read_yaml(path) == {"a": text}
+
+
+@pytest.mark.parametrize("text", ["2024-31-12", "2023-02-29", "2024-01-01 25:00:00"])
+def test_what_looks_like_a_date_and_is_none_names_its_line(tmp_path, text):
+    path = tmp_path / "a.yaml"
+    path.write_text(f"x: 1\nlabel: {text}\n")
+    with pytest.raises(ConfigError, match=f"a.yaml:2: is no YAML \\({text}: .* must be in|a.yaml:2: .*out of range"):
+        read_yaml(path)
+    with pytest.raises(ConfigError, match="put it in quotes"):
+        read_value(text)
 
 
 def test_a_setting_that_went_is_still_written_and_taken_with_its_only_value():

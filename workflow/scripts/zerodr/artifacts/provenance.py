@@ -39,11 +39,19 @@ def code() -> dict:
     patch = _git("diff", "HEAD", "--", *folders).stdout
     for name in _git("ls-files", "-z", "--others", "--exclude-standard", "--", *folders).stdout.split("\0"):
         if name:
-            patch += f"{name} {hashlib.sha256((PROJECT / name).read_bytes()).hexdigest()}\n"
+            patch += f"{name} {_untracked_digest(PROJECT / name)}\n"
     head = _git("rev-parse", "--verify", "--quiet", "HEAD").stdout.strip()
     if not head:
         return _no_commit("the repository has no commit")
     return {"commit": head, "dirty_patch_sha256": hashlib.sha256(patch.encode()).hexdigest() if patch else None}
+
+
+def _untracked_digest(path: Path) -> str:
+    """Return the SHA-256 of a file; empty of what can't be read, such as Emacs' dangling link `.#config.yaml`."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""
 
 
 def _no_commit(reason: str) -> dict:

@@ -47,7 +47,10 @@ class UniqueLoader(Loader):
         if node.tag in (WHOLE, FRACTION):
             _check_number(node)
         if node.tag not in (LIST, MAPPING):
-            return self.construct_object(node, deep=True)
+            try:
+                return self.construct_object(node, deep=True)
+            except ValueError as error:  # 2024-31-12 looks like a date
+                raise yaml.MarkedYAMLError(problem=f"{node.value}: {error}", problem_mark=node.start_mark) from None
         if id(node) not in built:
             built[id(node)] = None  # an anchor inside itself is null
             many = node.tag == LIST
@@ -99,18 +102,18 @@ def refuse_braces(paths: Iterable[str]) -> None:
 
 
 def yaml_files(folder: Path, where: str, what: str) -> list[Path]:
-    """List the YAML files of a folder in alphabetical order.
+    """List the YAML files of a folder in alphabetical order, without hidden ones: editors and macOS write these.
 
     Raises:
         ConfigError: a file ends in .yml or .YAML.
     """
-    for path in sorted(path for path in folder.glob("*.*") if path.suffix.lower() in (".yml", ".yaml")):
+    for path in sorted(path for path in folder.glob("[!.]*.*") if path.suffix.lower() in (".yml", ".yaml")):
         if path.suffix == ".yaml":
             continue
         raise ConfigError(
             f"{where}/{path.name}", f"is no {what}, their files end in .yaml", f"rename it to {path.stem}.yaml"
         )
-    return sorted(folder.glob("*.yaml"))
+    return sorted(folder.glob("[!.]*.yaml"))
 
 
 def read_text(path: Path) -> str:

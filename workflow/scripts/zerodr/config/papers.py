@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from zerodr.config.base import Settings, mapping, validate
 from zerodr.config.custom import custom_files
-from zerodr.config.files import known, read_yaml
+from zerodr.config.files import known, read_yaml, yaml_files
 from zerodr.config.item import Item, TextItem
 from zerodr.config.measures import MeasureName
 from zerodr.errors import ConfigError
@@ -169,7 +169,7 @@ def load_papers(folder: Path) -> dict[str, Paper]:
     Raises:
         ConfigError: names file, item, key and the nearest known name.
     """
-    papers = {path.stem: read_paper(path) for path in sorted(folder.glob("*.yaml"))}
+    papers = {path.stem: read_paper(path) for path in yaml_files(folder, "config/papers", "paper")}
     for where, written in custom_files(folder.parent, "items").items():
         lab, items = papers[LAB], mapping(written["items"], f"{where}: items")
         if taken := lab.items.keys() & items.keys():

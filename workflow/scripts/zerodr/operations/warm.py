@@ -78,7 +78,7 @@ class WarmProcess:
         return int(end["code"])
 
     def _start(self) -> None:
-        edited = max(path.stat().st_mtime_ns for path in LIBRARY.rglob("*.py"))
+        edited = max(path.stat().st_mtime_ns for path in LIBRARY.rglob("[!.]*.py"))
         if edited == self._edited:
             return
         self._requests.close()  # an earlier process ends; its jobs go on
