@@ -142,6 +142,8 @@ def test_a_record_that_is_cut_short_is_one_problem(plan, artifact, content):
     (problem,) = verify(Graph(lenient=True), Graph(lenient=True).artifacts())
     assert problem.artifact == artifact and str(record) in problem.problem
     assert problem.next_step == f"rebuild it: rm {artifact} {record} && snakemake {artifact}"
+    with pytest.raises(ArtifactError, match="is no JSON .*delete it and run the target again"):
+        Graph().require(artifact)  # as explain, diff, publish and each job that reads it do
 
 
 def test_short_names():

@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerodr.artifacts.manifest import (
+    LISTING,
+    MANIFEST,
     build_manifest,
     check_manifest,
     file_digest,
@@ -79,6 +81,29 @@ def test_check_tells_each_problem(tmp_path):
     with pytest.raises(ArtifactError, match="gone is missing; .*: delete .* and run the target again"):
         require_whole(manifest)
     assert check_manifest(tmp_path / "none/manifest.json") == [f"{tmp_path}/none/manifest.json is missing"]
+
+
+@pytest.mark.parametrize("content", [b"", b'{"files": [{"path": "mod', b"\xff", b"[]", b"{}"])
+def test_a_manifest_that_is_cut_short_is_a_problem_and_no_crash(tmp_path, content):
+    manifest = published(tmp_path / "x", {"a": b"1"})
+    for name in (MANIFEST, LISTING):
+        (tmp_path / "x" / name).write_bytes(content)
+    assert check_manifest(manifest) == [f"{manifest} is damaged: it lists no files"]
+    with pytest.raises(ArtifactError, match="is damaged.*: delete .* and run the target again"):
+        require_whole(manifest)
+    assert check_manifest(published(tmp_path / "x", {"a": b"2"})) == []
+
+
+def test_whoever_reads_a_folder_reads_its_weights(tmp_path):
+    folder = tmp_path / "x"
+    folder.mkdir()
+    for name in ("model.safetensors", "linked.safetensors"):
+        (folder / name).touch(0o600)  # as safetensors writes them
+    (tmp_path / "mine.safetensors").hardlink_to(folder / "linked.safetensors")
+    manifest = seal_folder(folder)
+    modes = {path.name: path.stat().st_mode for path in folder.iterdir()}
+    assert modes["model.safetensors"] == modes[manifest.name]
+    assert modes["linked.safetensors"] & 0o777 == 0o600
 
 
 def test_volatile_files_are_checked_by_size_only(tmp_path):

@@ -56,11 +56,26 @@ def build_manifest(folder: Path, volatile: tuple[str, ...] = ()) -> dict:
     return {"files": entries}
 
 
+def read_listing(manifest: Path) -> list[dict]:
+    """Read the entries of a manifest; one that is cut short is an ArtifactError."""
+    try:
+        return list(json.loads(manifest.read_text(encoding="utf-8"))["files"])
+    except (ValueError, KeyError, TypeError) as error:
+        again = f"delete {manifest} and run the target again"
+        raise ArtifactError(manifest, "is damaged: it lists no files", again) from error
+
+
 def seal_folder(folder: Path, volatile: tuple[str, ...] = ()) -> Path:
-    """Write the manifest of a finished folder into it, with a hidden copy; return the manifest's path."""
+    """Write the manifest of a finished folder into it, with a hidden copy; return the manifest's path.
+
+    Who may read the folder may read all of it: safetensors writes files that are their owner's alone.
+    """
     text = json.dumps(build_manifest(folder, volatile), indent=1) + "\n"
     for name in (LISTING, MANIFEST):
         (folder / name).write_text(text, encoding="utf-8")
+    for path in folder.rglob("*.safetensors"):
+        if path.stat().st_nlink == 1:  # a link's other name may be a file of the user's
+            path.chmod((folder / MANIFEST).stat().st_mode)
     return folder / MANIFEST
 
 
@@ -75,7 +90,7 @@ def move_folder(folder: Path, manifest: Path) -> None:
     manifest.unlink(missing_ok=True)
     _remove_listed(target)
     (folder / LISTING).replace(target / LISTING)
-    for entry in json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]:
+    for entry in read_listing(folder / MANIFEST):
         (target / entry["path"]).parent.mkdir(parents=True, exist_ok=True)
         (folder / entry["path"]).replace(target / entry["path"])
     (folder / MANIFEST).replace(manifest)
@@ -102,10 +117,11 @@ def put_back(manifest: Path) -> None:
 
 def _remove_listed(target: Path) -> None:
     """Remove the files of the previous version in `target`, and folders that this leaves empty."""
-    listing = target / LISTING
-    if not listing.exists():
+    try:
+        entries = read_listing(target / LISTING)
+    except (FileNotFoundError, ArtifactError):  # a loss of power cut it: what it listed is not known
         return
-    for entry in json.loads(listing.read_text(encoding="utf-8"))["files"]:
+    for entry in entries:
         path = target / entry["path"]
         path.unlink(missing_ok=True)
         for parent in list(Path(entry["path"]).parents)[:-1]:
@@ -118,8 +134,12 @@ def check_manifest(manifest: Path, digests: bool = False) -> list[str]:
     """List the problems of a folder artifact: wrong sizes, and with `digests` also wrong SHA-256."""
     if not manifest.exists():
         return [f"{manifest} is missing"]
+    try:
+        entries = read_listing(manifest)
+    except ArtifactError as error:
+        return [f"{manifest} {error.what}"]
     problems = []
-    for entry in json.loads(manifest.read_text(encoding="utf-8"))["files"]:
+    for entry in entries:
         path = manifest.parent / entry["path"]
         if not path.exists():
             problems.append(f"{path} is missing")
@@ -134,9 +154,9 @@ def digest_of(manifest: Path, name: str) -> str:
     """Return the SHA-256 of file `name` of a folder artifact, as its manifest records it.
 
     Raises:
-        ArtifactError: the manifest names no such file.
+        ArtifactError: the manifest names no such file, or is damaged.
     """
-    for entry in json.loads(manifest.read_text(encoding="utf-8"))["files"]:
+    for entry in read_listing(manifest):
         if entry["path"] == name and "sha256" in entry:
             return str(entry["sha256"])
     raise ArtifactError(manifest, f"names no file {name} with a digest", f"delete {manifest} and run the target again")

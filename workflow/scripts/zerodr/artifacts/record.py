@@ -35,7 +35,7 @@ def read_record(artifact: Path | str) -> Record | None:
         return None
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
+    except ValueError as error:  # cut within a letter it is no text either
         raise ArtifactError(path, f"is no JSON ({error})", "delete it and run the target again") from error
 
 

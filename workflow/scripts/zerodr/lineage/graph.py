@@ -77,10 +77,10 @@ class Graph:
     def _read(self, artifact: str) -> Record | None:
         try:
             return read_record(artifact)
-        except (ArtifactError, UnicodeDecodeError) as error:
+        except ArtifactError as error:
             if not self._lenient:
                 raise
-            self.unreadable[artifact] = error.what if isinstance(error, ArtifactError) else "is no text"
+            self.unreadable[artifact] = error.what
             return None
 
     def require(self, artifact: str) -> Record:

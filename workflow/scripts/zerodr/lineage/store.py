@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zerodr.artifacts.machine import take_lock
-from zerodr.artifacts.manifest import is_folder_artifact, object_digest
+from zerodr.artifacts.manifest import is_folder_artifact, object_digest, read_listing
 from zerodr.artifacts.record import Record
 from zerodr.errors import MachineError
 from zerodr.lineage import views
@@ -348,9 +348,7 @@ class Store:
 
     def _log_files(self, run: str, record: Record) -> None:
         path = Path(record["artifact"])
-        listed = (
-            json.loads(path.read_text(encoding="utf-8"))["files"] if is_folder_artifact(path) and path.exists() else []
-        )
+        listed = read_listing(path) if is_folder_artifact(path) and path.exists() else []
         with tempfile.TemporaryDirectory() as folder:
             for source, name in views.small_files(record, listed):
                 target = Path(folder, name)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from zerodr.artifacts.manifest import LISTING, MANIFEST, link_or_copy
+from zerodr.artifacts.manifest import LISTING, MANIFEST, link_or_copy, read_listing
 from zerodr.artifacts.record import artifact_digest, read_record, record_path, write_json
 from zerodr.config.quantities import counted
 from zerodr.config.user_folders import ENDING
@@ -94,8 +94,7 @@ def copy_artifact(manifest: Path, target: Path) -> None:
     """Copy a folder artifact with its record, by hard links."""
     making = target.parent.with_name(f".{target.parent.name}.making")
     shutil.rmtree(making, ignore_errors=True)
-    listed = json.loads(manifest.read_text(encoding="utf-8"))["files"]
-    for path in (*(entry["path"] for entry in listed), LISTING, MANIFEST):
+    for path in (*(entry["path"] for entry in read_listing(manifest)), LISTING, MANIFEST):
         (making / path).parent.mkdir(parents=True, exist_ok=True)
         link_or_copy(manifest.parent / path, making / path)
     if record := read_record(manifest):
