@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -63,6 +64,12 @@ def test_other_seeds_are_changed_too(root):
     bench = load_bench(root, {"set": RATES, "seeds": "14", "methods": ["dpr"]})
     assert bench.rows[2:4] == ("dpr+training.learning_rate-1e-5", "dpr-seed14+training.learning_rate-1e-5")
     assert finetune(bench, bench.rows[3])["seed"] == 14
+
+
+def test_keys_of_a_mapping_on_the_command_line_lie_over_those_of_a_file(project):
+    """Snakemake joins them: `zerodr explain` with the words of the run called its artifacts out of date."""
+    write(project, "config.yaml", "byo_cut: {words: 60}\n")
+    assert read_config(Path("config"), parse_words(["byo_cut={overlap: 5}"]))["byo_cut"] == {"words": 60, "overlap": 5}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from zerodr.artifacts.stage import Stage, StageSpec
 from zerodr.collections.first_part import FirstPart
 from zerodr.collections.readers import Reader
 from zerodr.collections.readers.base import Document, Judgement, Query
-from zerodr.config.load import load_bench
+from zerodr.config.load import load_bench, mirrors_of, read_config
 from zerodr.config.pins import read_lock
 from zerodr.config.rehearsal import Rehearsal
 from zerodr.errors import ArtifactError
@@ -100,6 +100,37 @@ def test_folder_links_the_checkout_and_has_its_own_settings_and_results(tmp_path
     assert (folder / "resources/mirror").samefile(tmp_path / "resources/mirror")
     bench = load_bench(folder)
     assert bench.config.rehearse and str(tmp_path / "resources/mirror") in bench.config.mirrors
+
+
+@pytest.mark.parametrize("written", ["archives,~/more", "[archives, ~/more]"])
+def test_mirrors_of_a_rehearsal_are_read_as_those_of_a_run(tmp_path, monkeypatch, written):
+    write_config(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "config/config.yaml").write_text(f"mirrors: {written}\n")
+    assert mirrors_of(tmp_path)[:2] == [tmp_path / "archives", tmp_path / "home/more"]
+
+
+@pytest.mark.parametrize("substitutes", [False, True])
+@pytest.mark.parametrize("named", ["config/my", "mine"])
+def test_mirrors_of_the_users_settings_are_those_of_the_checkout_or_of_stand_ins(
+    tmp_path, monkeypatch, substitutes, named
+):
+    write_config(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ZERODR_MY", named)
+    for name in ("resources/reference", "archives", named):
+        Path(name).mkdir(parents=True, exist_ok=True)
+    Path(named, "config.yaml").write_text("{mirrors: [archives], seed: 8}\n")
+    Path(named, "old.yaml").write_text("{kind: lexical, label: old, description: old}\n")
+    os.chdir(make_folder(tmp_path, substitutes))
+    config = load_bench(Path("."), read_config(Path("config"))).config
+    expected = Path("resources/mirror").absolute() if substitutes else tmp_path / "archives"
+    assert (config.mirrors[0], config.seed, config.rehearse) == (str(expected), 8, True)
+    assert Path("config/my/old.yaml").is_file()
+    monkeypatch.setenv("ZERODR_MY", named)
+    monkeypatch.chdir(tmp_path)
+    Path(named, "old.yaml").unlink()
+    assert not list((make_folder(tmp_path, substitutes) / "config/my").iterdir())
 
 
 @pytest.mark.parametrize("substitutes", [False, True])

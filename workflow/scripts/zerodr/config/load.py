@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -160,12 +160,17 @@ def read_starts(folder: Path) -> dict[str, Start]:
 
 def mirrors_of(root: Path) -> list[Path]:
     """List the mirror folders of a checkout: the configuration's, then the machine's."""
-    return [root / folder for folder in (*read_config(root / "config").get("mirrors", ()), *shared_mirrors(root))]
+    named = _tuples({"mirrors": read_config(root / "config").get("mirrors") or ()})["mirrors"]
+    return [root / folder for folder in dict.fromkeys((*named, *shared_mirrors(root)))]
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """Read `config.yaml` of the folder, and the user's own over it. Snakemake overlooks a key that occurs twice."""
-    return overlay(mapping(read_yaml(folder / "config.yaml"), "config/config.yaml"), custom_settings(folder))
+def read_config(folder: Path, values: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Read `config.yaml` of the folder, the user's own over it, and `values` over both, key by key as Snakemake does.
+
+    Snakemake overlooks a key that occurs twice.
+    """
+    written = overlay(mapping(read_yaml(folder / "config.yaml"), "config/config.yaml"), custom_settings(folder))
+    return overlay(written, dict(values or {}))
 
 
 def _tuples(values: dict[str, Any]) -> dict[str, Any]:

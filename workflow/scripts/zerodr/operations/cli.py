@@ -393,7 +393,7 @@ def plan_with(values: Mapping[str, Any]) -> Plan:
     from zerodr.operations.folders import notices
     from zerodr.operations.loading import load_plan
 
-    plan = load_plan(Path("."), read_config(Path("config")) | dict(values), True, {})
+    plan = load_plan(Path("."), read_config(Path("config"), values), True, {})
     for line in (line for line in notices(plan.bench) if line not in SHOWN):
         SHOWN.add(line)
         logging.getLogger("zerodr").info("%s", line)

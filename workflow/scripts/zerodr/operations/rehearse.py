@@ -13,6 +13,7 @@ from pathlib import Path
 import yaml
 
 from zerodr.artifacts.machine import die_with_parent
+from zerodr.config.custom import SETTINGS, custom_folder
 from zerodr.config.load import mirrors_of, read_config
 from zerodr.config.pins import LOCK, named_models
 from zerodr.plan import Plan
@@ -20,7 +21,7 @@ from zerodr.plan import Plan
 FOLDER, SUBSTITUTES = "rehearsal", "rehearsal-stand-ins"
 LINKED = ("Snakefile", "envs", "slurm", "workflow")
 ARCHIVES, REPOSITORIES, CACHE = "mirror", "hub", "cache"  # of stand-ins, below resources/
-SEPARATE = ("config.yaml", Path(LOCK).name)  # of config/
+SEPARATE = ("config.yaml", Path(LOCK).name, "my")  # of config/
 HEAD = "# Written by a rehearsal from config/config.yaml of the checkout.\n"
 
 
@@ -37,6 +38,7 @@ def make_folder(root: Path, substitutes: bool = False) -> Path:
     for path in (root / "config").iterdir():
         if path.name not in SEPARATE:
             _link(folder / "config" / path.name, path)
+    _link_custom(folder / "config/my", custom_folder(root / "config"))
     resources = Path("resources/reference") if substitutes else Path("resources")
     _link(folder / resources, root / resources)
     if not substitutes:
@@ -47,7 +49,21 @@ def make_folder(root: Path, substitutes: bool = False) -> Path:
     written = folder / "config/config.yaml"
     if not written.exists() or written.read_text(encoding="utf-8") != text:
         written.write_text(text, encoding="utf-8")
+    if os.environ.get("ZERODR_MY"):  # linked in config/my: a relative path means another folder there
+        del os.environ["ZERODR_MY"]
     return folder
+
+
+def _link_custom(links: Path, folder: Path | None) -> None:
+    """Link the user's own files but the settings, which the rehearsal's config.yaml holds: here mirrors are others."""
+    if links.is_symlink():
+        links.unlink()
+    paths = [path for path in folder.iterdir() if path.name != SETTINGS] if folder else []
+    for link in links.glob("*"):
+        if link.name not in {path.name for path in paths} and link.is_symlink():
+            link.unlink()
+    for path in paths:
+        _link(links / path.name, path)
 
 
 def _link(link: Path, target: Path) -> None:
