@@ -49,6 +49,8 @@ def test_a_variant_changes_only_what_it_names(root):
         ({"seeds": ["x"]}, "key 'seeds': expected a whole number, found 'x'"),
         ({"methods": []}, "key 'methods': expected at least one entry, found none: add one"),
         ({"seed": -1}, "found -1"),
+        ({"seed": 202611281130}, "less than or equal to 2147483647, found 202611281130"),  # faiss counts 32 bits
+        ({"seeds": [2**31]}, "found 2147483648"),
         ([], "expected a mapping of settings, found list"),
     ],
 )

@@ -23,6 +23,7 @@ from pydantic.fields import FieldInfo
 from zerodr.errors import ConfigError, nearest
 
 LARGEST = 2**53  # whole numbers that every program counts exactly
+LARGEST_SEED = 2**31 - 1  # of faiss' k-means; t-SNE reads 32 bits
 
 
 class Settings(BaseModel):

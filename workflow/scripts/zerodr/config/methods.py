@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from zerodr.config.base import Settings
+from zerodr.config.base import LARGEST_SEED, Settings
 from zerodr.config.feedback import FeedbackSettings, MixtureSettings
 from zerodr.config.index import IndexSettings
 from zerodr.config.trained import TrainedSettings
@@ -134,7 +134,7 @@ class _Method(Settings):
     """A footnote for every table row of the method, such as what the model was trained on."""
     read_under: str | None = None
     """Protocol that the method's paper ranks with: a footnote says where a row is read under another. None: any."""
-    seed: int | None = Field(None, ge=0)
+    seed: int | None = Field(None, ge=0, le=LARGEST_SEED)
     """Source of its random choices. None: the configuration's."""
 
     @property
@@ -318,7 +318,7 @@ class Like(Change):
     """Description in a sentence. Empty: the other recipe's."""
     read_under: str | None = None
     """Protocol that the method's paper ranks with."""
-    seed: int | None = Field(None, ge=0)
+    seed: int | None = Field(None, ge=0, le=LARGEST_SEED)
     """Source of its random choices. None: the configuration's."""
     scales: dict[str, Any] = {}
     """Further changes by scale."""

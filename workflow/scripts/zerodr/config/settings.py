@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from zerodr.config.base import Settings
+from zerodr.config.base import LARGEST_SEED, Settings
 from zerodr.config.counterparts import OtherStart
 from zerodr.config.generation import WriterSettings
 from zerodr.config.loose_files import COLUMNS, CUT, Columns, Cut
@@ -140,9 +140,9 @@ class Config(Settings):
     """Run each job with few steps, documents and questions, in the folder `rehearsal/` (docs/cluster.md)."""
     substitutes: bool = False
     """Archives are the small ones that `zerodr rehearse --stand-ins` writes: checksums of the registry do not count."""
-    seed: int = Field(13, ge=0)
+    seed: int = Field(13, ge=0, le=LARGEST_SEED)
     """Source of every random choice."""
-    seeds: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    seeds: tuple[Annotated[int, Field(ge=0, le=LARGEST_SEED)], ...] = ()
     """Further seeds: the main table has a row for each, and the mean with its interval over seeds and queries below;
     `results/lab/*.html` average over them. `--config seeds=14,15`."""
     shard_documents: int | None = Field(None, ge=1)
