@@ -65,6 +65,15 @@ def test_a_fresh_bench_is_current(plan):
     assert "To update it" not in text
 
 
+def test_what_a_recipe_no_longer_plans_is_told(plan):
+    """A method of another kind, or a stage without units, has the name of one that ranked, or labelled, before."""
+    wildcards = {"model": "dense", "scope": "shared", "collection": "toy", "split": "test", "depth": "200"}
+    write_json(record_path(LEXICAL), read_record(LEXICAL) | {"rule": "rank_bm25", "wildcards": wildcards})
+    assert telling(LEXICAL, plan) == ["rule rank_bm25"]
+    text = explain(Graph(), LEXICAL, plan)
+    assert "rule rank_bm25: planned then, dense has EncoderSettings now" in text and "To update it" in text
+
+
 def test_one_screen_says_what_made_it(plan):
     text = explain(Graph(), LEXICAL, plan)
     record = read_record(LEXICAL)

@@ -163,6 +163,8 @@ def _settings(record: Record, plan: Plan) -> list[Difference]:
         return [Difference(UNKNOWN, str(error.args[0]), "configured", "not in the configuration")]
     except ZerodrError as error:
         return [Difference(UNKNOWN, error.where, "configured", error.what)]
+    except AssertionError as error:  # the plan has another stage, or another kind of method, under that name
+        return [Difference("rule", rule, "planned", str(error) or "not planned")]
 
 
 def rerun_reasons(outputs: Iterable[str], plan: Plan) -> list[str]:
