@@ -9,12 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from collection_helpers import beir_zip, json_lines, normalize
+import yaml
+from collection_helpers import QRELS, beir_zip, json_lines, normalize, stage_of
+from config_helpers import copy_config, lab_plan, params
 
 from zerodr.artifacts.manifest import file_digest
 from zerodr.collections.access import read_corpus, read_qrels, read_queries
 from zerodr.collections.normalize import ANSWER_SCHEMA, NormalizeSettings, write_collection
-from zerodr.collections.transform import Normalized, invented, transformed
+from zerodr.collections.transform import Normalized, invented, transform_collection, transformed
 from zerodr.config.registry import read_family
 from zerodr.config.transform import Transform
 from zerodr.errors import ConfigError
@@ -174,8 +176,36 @@ def test_equal_seeds_give_equal_bytes(source, tmp_path, kind):
             {"kind": "transformed", "transform": {"kind": "mix", "sources": ["a"], "questions": {"b": 1}}},
             "b is not among",
         ),
+        (
+            {"kind": "transformed", "transform": {"kind": "mix", "sources": ["a"], "questions": {"a": -1}}},
+            "greater than or equal to 0",
+        ),
+        ({"kind": "transformed", "transform": {"kind": "mix", "sources": ["a", "b", "a"]}}, "there twice"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(block, said):
     with pytest.raises(ConfigError, match=said):
         read_family({"collections": {"x": {"label": "X"} | block}}, "config/my/x.yaml")
+
+
+@pytest.mark.parametrize("allowed", [{"known_gaps": 1}, {"drop_missing": True}])
+@pytest.mark.parametrize("kind", ["join", "cipher", "boilerplate"])
+def test_a_source_with_absent_judged_documents_is_transformed(tmp_path, monkeypatch, kind, allowed):
+    path = beir_zip(tmp_path / "c.zip", qrels=QRELS.replace("q1\td1", "q1\tgone\t1\nq1\td1"))
+    normalize(path, tmp_path / "results/collections/toy", known_gaps=1)
+    more = {"share": 1.0} if kind == "cipher" else {"shared": True} if kind == "boilerplate" else {}
+    block = {"label": "X", "kind": "transformed", "splits": {"test": None}, "evaluation_split": "test"} | allowed
+    block |= {"transform": {"kind": kind, "sources": ["scifact"]} | more}
+    monkeypatch.delenv("ZERODR_MY")
+    monkeypatch.chdir(tmp_path)
+    (copy_config(tmp_path) / "config/my").mkdir()
+    (tmp_path / "config/my/x.yaml").write_text(yaml.safe_dump({"collections": {"x": block}}))
+    settings = params(lab_plan(tmp_path), "transform_collection", collection="x")["settings"]
+    (folder := tmp_path / "results/.x.making").mkdir()
+    folders = {"sources": ["results/collections/toy/manifest.json"]}, {"collection": "results/x/manifest.json"}
+    transform_collection(stage_of("x:transform_collection", settings, *folders, tmp_path / "state"))
+    judged, queries = read_qrels(folder, "test"), read_queries(folder).to_pylist()
+    assert ("gone" in judged["document"].tolist()) == ("known_gaps" in allowed)
+    assert kind != "cipher" or not {"what", "first"} & set(queries[0]["text"].split())
+    texts = {row["id"]: row["text"] for batch in read_corpus(folder) for row in batch.to_pylist()}
+    assert kind != "boilerplate" or queries[0]["text"] == texts["d1"].replace("first text", "what is first")

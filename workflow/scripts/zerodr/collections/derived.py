@@ -100,10 +100,10 @@ class Changed(Derived):
 
     @cached_property
     def relevant(self) -> dict[str, list[str]]:
-        """Relevant documents by question, over all splits."""
-        pairs = defaultdict[str, list[str]](list)
+        """Relevant documents of the corpus by question, over all splits."""
+        pairs, known = defaultdict[str, list[str]](list), {row.id for row in self.whole.documents()}
         for row in (row for split in self.splits() for row in self.whole.judgements(split)):
-            if row.grade > 0:
+            if row.grade > 0 and row.document in known:
                 pairs[row.query].append(row.document)
         return pairs
 

@@ -36,6 +36,10 @@ class TransformSettings(Settings):
     """Splits that it has; none: those of its sources."""
     transform: Transform
     """Change of the texts of its sources."""
+    known_gaps: int = 0
+    """Judged documents that its sources lack."""
+    drop_missing: bool = False
+    """Drop judgements of absent documents."""
 
 
 def transform_collection(stage: Stage) -> None:
@@ -48,7 +52,8 @@ def transform_collection(stage: Stage) -> None:
     sources = {name: Normalized(folder) for name, folder in stage.folders("sources").items()}
     reader = transformed(settings.transform, sources, stage.seed)
     named = dict.fromkeys(settings.splits)
-    row = NormalizeSettings(name=settings.name, kind="subset", format="transform", splits=named)
+    shared = settings.model_dump(include={"name", "known_gaps", "drop_missing"})
+    row = NormalizeSettings(kind="subset", format="transform", splits=named, **shared)
     facts = write_collection(reader, row, stage.output("collection"))
     if groups := reader.groups():
         lines = ["query\tgroup", *(f"{query}\t{group}" for query, group in groups.items())]

@@ -1,6 +1,6 @@
 """Settings of collections that are made of others by changing their texts: for ablations and positive controls."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -46,13 +46,15 @@ class Transform(Settings):
     """join: share of the questions about first halves that is kept, in each split."""
     second: float = Field(1.0, ge=0, le=1)
     """join: the same of the questions about second halves."""
-    questions: dict[str, int] = {}
+    questions: dict[str, Annotated[int, Field(ge=0)]] = {}
     """mix: how many questions of a split are drawn from each collection; all where one is not named."""
 
     @model_validator(mode="after")
     def _sources_fit(self) -> "Transform":
         if self.kind != "mix" and len(self.sources) > 1:
             raise ValueError(f"sources: {self.kind} is made of one collection, found {len(self.sources)}")
+        if len({*self.sources}) < len(self.sources):
+            raise ValueError(f"sources: a collection is there twice, found {list(self.sources)}")
         if unknown := sorted(self.questions.keys() - set(self.sources)):
             raise ValueError(f"questions: {', '.join(unknown)} is not among sources {list(self.sources)}")
         return self

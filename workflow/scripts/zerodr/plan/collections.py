@@ -65,8 +65,9 @@ def _transform_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("transform_collection")
 def _transform_params(plan: Plan, wc: Any) -> Params:
-    transform = _transform(plan, wc).model_dump(mode="json")
-    return {"name": wc.collection, "splits": list(plan.collection(wc.collection).splits), "transform": transform}
+    transform, row = _transform(plan, wc).model_dump(mode="json"), plan.collection(wc.collection)
+    gaps = row.model_dump(include={"known_gaps", "drop_missing"}, exclude_defaults=True)
+    return {"name": wc.collection, "splits": list(row.splits), "transform": transform} | gaps
 
 
 def _transform(plan: Plan, wc: Any) -> Transform:
