@@ -12,13 +12,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.unit.encoder_helpers import UNCHANGED, VOCABULARY, import_spec, save_tokenizer, tiny_bert
+from tests.unit.layout_helpers import TRANSFORMER, listed, states
 
 from zerodr.artifacts.stage import run_spec
 from zerodr.config.load import load_bench
 from zerodr.config.methods import EncoderSettings
 from zerodr.config.training import InitSettings
-from zerodr.encoders.folder.contract import Side, read_contract
+from zerodr.encoders.folder.contract import SIDES, Side, read_contract
 from zerodr.encoders.inference.encoder import load_encoder
+from zerodr.encoders.inference.peer import load_peer
 from zerodr.encoders.start.convert import convert_checkpoint
 from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.errors import ModelError
@@ -252,3 +254,40 @@ def test_every_shipped_encoder_is_tried(root):
     brought = {name for name in named if bench.methods[name].settings.model.startswith("resources/")}
     assert named - brought - {"all-minilm-l6-v2"} == set(LAYOUTS)
     assert PAIR & set(EncoderSettings.model_fields) == PAIR
+
+
+@pytest.mark.parametrize(
+    ("query", "document", "lengths"),
+    [
+        ({"max_seq_length": 16}, {"max_seq_length": 64}, (16, 64)),
+        ({"max_seq_length": 64, "query_length": 48}, {"max_seq_length": 32}, (48, 32)),
+        ({"max_seq_length": 64}, {"max_seq_length": 64, "document_length": 8}, (64, 8)),
+    ],
+)
+def test_each_side_of_a_pair_reads_as_much_as_its_model(folder, query, document, lengths):
+    sides = dict(zip(SIDES, (pair_side(folder, 1, query), pair_side(Path("documents"), 2, document)), strict=True))
+    spec = import_spec(str(sides["query"]), document_model=str(sides["document"]))
+    run_spec(spec)
+    model = Path(spec.outputs["model"]).parent
+    contract = read_contract(model)
+    assert (contract.tokens("query"), contract.tokens("document")) == lengths
+    for side, source in sides.items():
+        encoder, peer = load_encoder(model, device="cpu", side=side), load_peer(source)
+        tokens = encoder.tokenize(TEXTS, "", contract.tokens(side))
+        vectors = encoder.encode_batch([tokens[row] for row in range(len(tokens))])
+        expected = (peer.encode_query if side == "query" else peer.encode_document)(TEXTS)
+        np.testing.assert_allclose(vectors, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=3e-5)
+
+
+def test_a_pair_of_which_one_model_lowers_texts_is_refused(folder):
+    pair_side(folder, 1, {"do_lower_case": True})
+    pair_side(Path("documents"), 2, {"do_lower_case": False})
+    with pytest.raises(ModelError, match="lowercase of queries is True, of documents False"):
+        run_spec(import_spec(str(folder), document_model="documents"))
+
+
+def pair_side(folder: Path, seed: int, stated: dict[str, Any]) -> Path:
+    """A model of sentence-transformers with lengths of its own."""
+    listed(tiny_bert(folder, seed))
+    states(TRANSFORMER, **stated)(folder)
+    return folder

@@ -28,14 +28,14 @@ from zerodr.encoders.folder.contract import (
 )
 from zerodr.encoders.folder.foreign import ModelFolder, check_files
 from zerodr.encoders.folder.layout import check_layout, write_layout
-from zerodr.encoders.folder.statements import ignored_prompt
+from zerodr.encoders.folder.statements import ignored_prompt, position_limit
 from zerodr.encoders.start.hub import fetch_model
 from zerodr.encoders.start.reading import OVERRIDES, ImportSettings, read_source
 from zerodr.errors import ModelError
 
 DPR = "dpr"  # model_type of transformers' DPR classes, each one tower around a BERT
 DPR_PREFIX: dict[Side, str] = {"query": "question_encoder.bert_model.", "document": "ctx_encoder.bert_model."}
-ALIKE = ("pooling", "normalize", "similarity", "dimension", "projections")
+ALIKE = ("pooling", "normalize", "similarity", "dimension", "projections", "lowercase")
 Copy = Callable[[Path, Path, Side], EncoderContract]
 
 
@@ -49,10 +49,10 @@ def copy_pair(sources: dict[Side, Path], target: Path, names: dict[Side, str], c
         copy: imports a folder as a model of one tower and returns its contract.
 
     Returns:
-        the contract: the first side's, with the shorter length of the two.
+        the contract: the first side's, with the length and prefix of each, as far as both position tables reach.
 
     Raises:
-        ModelError: the sides pool, compare or size their vectors differently.
+        ModelError: the sides pool, compare or size their vectors differently, or one alone lowers texts.
     """
     with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
         for side in SIDES:
@@ -64,7 +64,11 @@ def copy_pair(sources: dict[Side, Path], target: Path, names: dict[Side, str], c
             problem = f"{key} of queries is {getattr(query, key)!r}, of documents {getattr(document, key)!r}"
             raise ModelError(sources["document"], problem, "name two models that were trained together")
     shared: dict[str, Any] = {"source": " + ".join(names[side] for side in SIDES), "revision": None}
-    shared |= {"max_tokens": min(query.max_tokens, document.max_tokens), "document_prefix": document.document_prefix}
+    limits = [limit for side in SIDES if (limit := position_limit(ModelFolder(target / side))) is not None]
+    longest = min([max(query.max_tokens, document.max_tokens), *limits])
+    lengths = {"query_tokens": query.tokens("query"), "document_tokens": document.tokens("document")}
+    shared |= {key: length if length < longest else None for key, length in lengths.items()}
+    shared |= {"max_tokens": longest, "document_prefix": document.document_prefix}
     contract = query.model_copy(update=shared)
     for side in SIDES:
         hidden = read_json(target / side / "config.json")["hidden_size"]
