@@ -47,6 +47,7 @@ def test_terms_of_scifact_are_lucenes(documents):
         ("en", "analogies probably sensibilities hopping falling filing happy sky generalizations oscillators ties"),
         ("en", "a" * 600 + " ___ __init__ 'quoted' rock'n'roll ... -- x:y 3:4 a:b:c"),
         ("zh", "北京大学ＡＢＣ１２３ is in 中国, 首都。ｶﾞｷﾞ カタカナ ひらがな 한국어 the 的 www"),
+        ("zh", "佐々木和人々 삼성SDI 한국어_ABC K팝 カ_タ カ_a 々don't"),
     ],
 )
 def test_terms_of_hard_texts_are_lucenes(language, text):

@@ -52,7 +52,6 @@ CJK_STOP_WORDS = frozenset(
     """a and are as at be but by for if in into is it no not of on or s such t that the their then there these they this
     to was will with www""".split()
 ) | {""}
-_SCRIPT = regex.compile(r"[\p{Script=Han}\p{Script=Hiragana}\p{Script=Hangul}\p{WB=Katakana}]")
 _UNSPACED = regex.compile(r"\p{Line_Break=Complex_Context}")
 _POSSESSIVE = ("'s", "'S", "\u2019s", "\u2019S", "\uff07s", "\uff07S")
 Analyzer = Callable[[str], list[str]]
@@ -80,7 +79,8 @@ _CORE = rf"""(?:{_KATAKANA}(?:(?:{_LINK})*{_KATAKANA})*
        |{_DIGIT}(?:(?:(?:{_LINK})*|{_MID_DIGIT}){_DIGIT})*
        |{_ANY_LETTER}(?:(?:(?:{_LINK})*|{_MID_LETTER}){_ANY_LETTER})*)+)"""
 _COMPLEX, _HAN = _spelled(r"\p{Line_Break=Complex_Context}"), _spelled(r"\p{Script=Han}")
-_HIRAGANA = _spelled(r"\p{Script=Hiragana}")
+_HIRAGANA, _HANGUL = _spelled(r"\p{Script=Hiragana}"), _spelled(r"\p{Script=Hangul}")
+_ONE_SCRIPT = regex.compile(rf"(?:{_HANGUL})+|(?:{_KATAKANA})+")
 WORD = regex.compile(
     rf"""(?P<word>{_START}{_CORE}(?:(?:{_LINK})+{_CORE})*(?:{_LINK})*)
     |(?P<complex>(?:{_COMPLEX})+)
@@ -125,12 +125,18 @@ def analyze_english(text: str) -> list[str]:
 
 
 def analyze_cjk(text: str) -> list[str]:
-    """Return the terms of a Chinese (Japanese, Korean) text: character bigrams, and words of other scripts."""
+    """Return the terms of a Chinese (Japanese, Korean) text: character bigrams, and words of other scripts.
+
+    A word of Hangul and other letters is no bigrams, nor is the repetition mark, which is a letter to Lucene.
+
+    >>> analyze_cjk("한국어ABC 佐々木")
+    ['한국어abc', '佐', '々', '木']
+    """
     terms: list[str] = []
     run, end = "", -1
     for match in WORD.finditer(text):
         word = lower(fold_width(match.group()))
-        if not _SCRIPT.match(word):
+        if match.lastgroup not in ("han", "hiragana") and not _ONE_SCRIPT.fullmatch(match.group()):
             terms += _bigrams(run) + [word]
             run = ""
         elif run and match.start() == end:
