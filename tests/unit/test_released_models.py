@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.unit.encoder_helpers import UNCHANGED, VOCABULARY, import_spec, save_tokenizer, tiny_bert
-from tests.unit.layout_helpers import TRANSFORMER, listed, states
+from tests.unit.layout_helpers import TRANSFORMER, cased, listed, states
 
 from zerodr.artifacts.stage import run_spec
 from zerodr.config.load import load_bench
@@ -284,6 +284,21 @@ def test_a_pair_of_which_one_model_lowers_texts_is_refused(folder):
     pair_side(Path("documents"), 2, {"do_lower_case": False})
     with pytest.raises(ModelError, match="lowercase of queries is True, of documents False"):
         run_spec(import_spec(str(folder), document_model="documents"))
+
+
+def permuted(folder: Path) -> None:
+    save_tokenizer(folder, VOCABULARY[:5] + VOCABULARY[5:31][::-1] + VOCABULARY[31:])
+
+
+@pytest.mark.parametrize("change", [permuted, cased])
+def test_a_pair_with_two_tokenizers_starts_no_training(folder, change):
+    pair_side(folder, 1, {})
+    change(pair_side(Path("documents"), 2, {}))
+    spec = import_spec(str(folder), document_model="documents")
+    run_spec(spec)
+    settings = InitSettings(init="pair", pooling="mean", towers="separate", query_tokens=32, document_tokens=32)
+    with pytest.raises(ModelError, match="towers have different tokenizers"):
+        from_checkpoint(settings, Path(spec.outputs["model"]).parent, None, 0)
 
 
 def pair_side(folder: Path, seed: int, stated: dict[str, Any]) -> Path:

@@ -19,6 +19,7 @@ from zerodr.errors import ModelError
 
 log = logging.getLogger("zerodr")
 SHARED = "shared"
+SPELLINGS = "Dense retrieval, Grüße, naïve, 你好"  # tokenizers of one vocabulary may lower and split otherwise
 
 
 class BiEncoder(nn.Module):
@@ -120,10 +121,7 @@ class BiEncoder(nn.Module):
         for name, path in folders.items():
             towers[name] = load_tower(path, contract if path == folder else read_contract(path))
             check_precision(folder, towers[name].transformer.config.model_type, precision, None)
-        tokenizer, *others = map(load_tokenizer, folders.values())
-        if any(other.get_vocab() != tokenizer.get_vocab() for other in others):
-            raise ModelError(folder, "its towers have different tokenizers", "start both towers from one tokenizer")
-        return cls(contract, tokenizer, towers, precision).eval()
+        return cls(contract, common_tokenizer(folder, [*folders.values()]), towers, precision).eval()
 
 
 def trained_parameters(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
@@ -141,3 +139,19 @@ def parameter_count(model: nn.Module) -> int:
     15
     """
     return sum(weight.numel() for _, weight in trained_parameters(model))
+
+
+def common_tokenizer(folder: Path, towers: Sequence[Path]) -> Any:
+    """Load the tokenizer of all towers of a model.
+
+    Raises:
+        ModelError: transformers can't load it, or the towers' vocabularies or tokens differ.
+    """
+    tokenizer, *others = map(load_tokenizer, towers)
+
+    def tokens(one: Any) -> tuple[dict[str, int], list[list[int]]]:
+        return one.get_vocab(), Call().ids(one, [SPELLINGS])
+
+    if any(tokens(other) != tokens(tokenizer) for other in others):
+        raise ModelError(folder, "its towers have different tokenizers", "start both towers from one tokenizer")
+    return tokenizer

@@ -17,7 +17,7 @@ from zerodr.encoders.network.heads import Dense, LayerNorm, Projection, ance_hea
 from zerodr.encoders.network.loading import T5_FAMILY
 from zerodr.encoders.network.tokenizing import load_tokenizer
 from zerodr.encoders.network.towers import Tower, check_vocabulary, load_transformer
-from zerodr.encoders.network.trainable import SHARED, BiEncoder, parameter_count
+from zerodr.encoders.network.trainable import SHARED, BiEncoder, common_tokenizer, parameter_count
 from zerodr.encoders.pretraining.additions import carry_additions
 from zerodr.encoders.start.importing import check_model, resolve, start_folder
 from zerodr.encoders.start.scratch import POSITIONS, corpus_texts, one_end, random_transformer, train_tokenizer
@@ -104,7 +104,7 @@ def from_checkpoint(
     for path in folders:
         check_files(path)
         check_weights(path)
-    tokenizer = load_tokenizer(folders[0])
+    tokenizer = common_tokenizer(folder, folders)
     copies = 2 if settings.towers == "separate" and not separate else 1
     transformers = [load_transformer(path, settings.pooling, settings.layers) for path in folders * copies]
     check_vocabulary(folder, tokenizer, transformers[0].config)
