@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from encoder_helpers import tiny_bert
 from model_helpers import TEXTS, cosines, relative_files, shaken, tiny_collection, tiny_model, vectors
 
 from zerodr.artifacts.stage import Stage, StageSpec, run_spec
@@ -140,6 +141,18 @@ def test_a_model_without_records_still_gets_a_card(tmp_path, monkeypatch):
     Path(EP0).write_text('{"files": []}')
     text = (export() / "README.md").read_text()
     assert "No records of its stages." in text and "the decoder's state at its start token" in text
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_the_card_names_a_repository_of_the_hub_and_no_folder_as_base_model(tmp_path, monkeypatch, removed):
+    monkeypatch.chdir(tmp_path)
+    tiny_bert(Path("models/mine"))
+    words = {"init": "models/mine", "query_tokens": 12, "document_tokens": 40}
+    run("init_model", init_model, {}, {"model": INIT}, **words)
+    if removed:  # then the name is one of the hub, as far as anybody knows
+        shutil.rmtree("models")
+    text = (export(INIT) / "README.md").read_text()
+    assert ("base_model: models/mine" in text) == removed and "* starts from: models/mine" in text
 
 
 @pytest.mark.parametrize(("family", "more"), [("bert", {"towers": "separate"}), ("t5", {"pooling": "decoder_first"})])

@@ -139,7 +139,8 @@ def _base(contract: EncoderContract, chain: Chain) -> tuple[str, str | None]:
         return f"random weights ({shape.get('family', 'bert')}, {sizes})", None
     layers = f", first {first['layers']} layers" if first.get("layers") else ""
     revision = first.get("revision") or contract.revision
-    hub = source if source.count("/") == 1 and not source.startswith((PACKAGE, ".", "/", "~")) else None
+    local = source.startswith((PACKAGE, ".", "/", "~")) or Path(source).is_dir()
+    hub = source if source.count("/") == 1 and not local else None
     return f"{source}{f' at {revision}' if revision else ''}{layers}", hub
 
 
