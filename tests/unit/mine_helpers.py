@@ -88,6 +88,7 @@ def run_mine(
     seed: int = 13,
     split: str = "train",
     dev_queries: int = 0,
+    exclude_self: bool = False,
     **negatives: Any,
 ) -> Path:
     inputs = {"source": "results/source/manifest.json"}
@@ -95,6 +96,7 @@ def run_mine(
     inputs |= {"previous": f"results/mined/{previous}/manifest.json"} if previous else {}
     kept = {"source": "bm25", "depth": 6, "count": 3, "sampling": "top"} | negatives
     params = {"negatives": kept, "split": split, "stage": name, "stage_index": stage_index, "dev_queries": dev_queries}
+    params |= {"exclude_self": True} if exclude_self else {}
     run_spec(
         StageSpec(
             "mine_negatives",

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.config_helpers import add_variants, lab_plan, params, root
 from tests.unit.mine_helpers import (
     DOCUMENTS,
     RANKED,
@@ -21,10 +22,11 @@ from tests.unit.mine_helpers import (
     run_mine,
     write_candidates,
 )
+from tests.unit.training_helpers import seal
 
 from zerodr.artifacts.rankings import Rankings, RankingsWriter
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.collections.access import read_qrels
+from zerodr.collections.access import QUERY_SCHEMA, read_qrels
 from zerodr.config.training import NegativesSettings
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
 from zerodr.mining import mine as module
@@ -34,7 +36,7 @@ from zerodr.mining.positives import Positives, known_positives
 from zerodr.mining.sample import held_out
 from zerodr.training.data.examples import load_examples
 
-__all__ = ["here"]
+__all__ = ["here", "root"]
 
 
 def test_the_file(here):
@@ -232,3 +234,20 @@ def test_leaders_take_the_place_of_positives(here):
     }
     assert rows["q1"]["positives"] == ["d1"], "d2 is a positive of q1"
     assert rows["q3"]["positives"] == [] and np.isnan(rows["q3"]["scores"]).all()
+
+
+def test_a_query_that_is_a_document_is_no_negative_of_itself(here):
+    source = make_source(Path("results/source"), qrels=[("d0", "d1", 1), ("q0", "d1", 1)])
+    table = pa.table([["d0", "q0"], ["one", "two"]], schema=QUERY_SCHEMA)
+    pq.write_table(table, source / "queries.parquet")
+    seal(source)
+    write_candidates(Path("results/candidates.parquet"), dict.fromkeys(["d0", "q0"], ["d0", "d1", "d2", "d3"]))
+    rows = {query: negatives for query, _, negatives, _ in rows_of(run_mine(exclude_self=True))}
+    assert rows == {"d0": ["d2", "d3"], "q0": ["d0", "d2", "d3"]}
+
+
+def test_a_source_of_such_queries_says_so(root):
+    add_variants(root, "dpr", duplicates={"settings": {"source": "quora", "source_split": "dev"}})
+    made = lab_plan(root)
+    settings = [params(made, "mine_negatives", model=name, stage="ep0") for name in ("dpr", "dpr+duplicates")]
+    assert [one["settings"].get("exclude_self") for one in settings] == [None, True]

@@ -66,6 +66,8 @@ class MineSettings(Settings):
     """The first of each ranking without known positives takes the positives' place, and scores are kept: they teach."""
     scored: bool = False
     """The best ranked positive stands for all, and scores are kept: those of the file teach."""
+    exclude_self: bool = False
+    """The document with a query's id is the query itself, and no negative of it."""
 
     @property
     def sample(self) -> SampleSettings:
@@ -154,6 +156,8 @@ def mine(
         positive = PairSet(owner, documents, len(corpus)).contains(query, document)
         excluded = positive if negatives.exclude == "all" else document == documents[starts][query]
         words = words_of(positives.queries.take(pa.array(rows)).to_pylist(), "negatives", seed, settings.stage_index)
+        if settings.exclude_self:
+            excluded = excluded | (document == rows_among(positives.queries.take(pa.array(rows)), corpus)[query])
         allowed = (rank > negatives.skip) & ~excluded
         leaders = np.zeros(0, np.int64)
         if settings.teaching:

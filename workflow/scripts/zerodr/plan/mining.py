@@ -230,11 +230,13 @@ def _mine_params(plan: Plan, wc: Any) -> Params:
     link = link_of(wc)
     stage = plan.chains.stage(link)
     leaders = stage.generate is not None and stage.generate.positives == "ranked"
+    source, split = plan.chains.taught(link)
     return {
+        **({"exclude_self": True} if stage.generate is None and plan.collection(source).exclude_self else {}),
         **({"leaders": True} if leaders else {}),
         **({"scored": True} if stage.teacher == FILE else {}),
         "negatives": stage.negatives.model_dump(mode="json"),
-        "split": plan.chains.taught(link)[1],
+        "split": split,
         "stage": wc.stage,
         "stage_index": _index(plan, link),
         "dev_queries": stage.training.dev_queries,
