@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from tiny_bench import ARCHIVE, COLLECTION, TABLE, make_bench
 from typer.testing import CliRunner
 
+from zerodr import __main__ as main_module
 from zerodr.artifacts.record import read_record, record_path
 from zerodr.checkout import split_config
 from zerodr.config.words import parse_words
@@ -345,6 +348,18 @@ def test_lineage_of_something_damaged_ends_with_status_1(plan, tmp_path):
     run.write_bytes(run.read_bytes()[:-1])
     with pytest.raises(ArtifactError, match=f"1 of its artifacts are missing or damaged, the first is {RUNS[0]}"):
         call("lineage", TABLE)
+
+
+@pytest.mark.parametrize("readable, told", [(True, "written"), (False, "read")])
+def test_a_refusal_of_the_system_is_one_line(tmp_path, monkeypatch, capsys, readable, told):
+    """A colleague's checkout: `zerodr report` may not write there, nor `zerodr verify` read all."""
+    (tmp_path / "x").touch()
+    refusal = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "x"))
+    monkeypatch.setattr(main_module, "app", Mock(side_effect=refusal))
+    monkeypatch.setattr(os, "access", lambda path, mode: readable)
+    with pytest.raises(SystemExit, match="1"):
+        main_module.main()
+    assert capsys.readouterr().err.startswith(f"MachineError: {tmp_path}/x: can't be {told} (Permission denied): ")
 
 
 def test_the_version_is_printed():

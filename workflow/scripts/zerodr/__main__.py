@@ -2,6 +2,7 @@
 
 import sys
 
+from zerodr.artifacts.machine import MachineErrors
 from zerodr.checkout import OPTION, lost_values, split_config
 from zerodr.errors import ZerodrError
 from zerodr.operations import lookup_commands as _lookup  # noqa: F401
@@ -13,7 +14,8 @@ USAGE = 2  # exit status of a command that was not understood
 def main() -> None:
     """Run the command line."""
     try:
-        app(split_config(sys.argv[1:]))
+        with MachineErrors("zerodr"):
+            app(split_config(sys.argv[1:]))
     except ZerodrError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(1)

@@ -68,6 +68,8 @@ def _sentence(number: int, where: str, outputs: Iterable[str]) -> MachineError:
     elif number in GONE:
         problem = f"the file system does not answer any more ({os.strerror(number)})"
         step = f"check that its share is mounted, then {again}"
+    elif os.path.exists(where) and not os.access(where, os.R_OK):
+        problem, step = f"can't be read ({os.strerror(number)})", "ask its owner for the right to read it"
     else:
         problem = f"can't be written ({os.strerror(number)})"
         step = "make the folder writable or run in another checkout"
