@@ -202,6 +202,11 @@ def test_chains_that_cannot_be_unfolded(chain, told):
         ("steps: 100", "step: 100", r"unknown key 'settings.chain.ep0.training.step': did you mean steps"),
         ("init: org/name", "inti: org/name", "settings.encoder.in"),
         (
+            "encoder: {init: org/name, pooling: cls}",
+            "encoder:",
+            r"key 'settings.encoder': input should be a .* found None: correct",
+        ),
+        (
             "name: pairwise_nll",
             "name: margin_mse",
             r"key 'settings.chain.ep0': objective margin_mse follows a teacher's scores: name a `teacher`: corr",

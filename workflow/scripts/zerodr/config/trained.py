@@ -29,7 +29,7 @@ def _any_of(choices: Mapping[str, type[BaseModel]], key: str) -> Any:
     first = next(iter(choices))
 
     def chosen(value: Any) -> str:
-        name = value.get(key, first) if isinstance(value, dict) else getattr(value, key)
+        name = value.get(key, first) if isinstance(value, dict) else getattr(value, key, first)
         return name if name in choices else first
 
     kinds = tuple(Annotated[choice, Tag(name)] for name, choice in choices.items())
