@@ -18,7 +18,7 @@ from zerodr.config.load import load_bench
 from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import CollectionError, ConfigError
 from zerodr.operations.loading import load_plan
-from zerodr.operations.scaffold import write_new
+from zerodr.operations.scaffold import count_archive, write_new
 from zerodr.plan import Plan
 from zerodr.training.objectives.base import Encoded
 from zerodr.training.objectives.ranking import ScoreLoss, make_objective
@@ -210,6 +210,22 @@ def test_a_method_and_a_collection_plan_at_once(project):
     Path("bad.zip").write_bytes(b"no zip")
     with pytest.raises(CollectionError, match="bad.zip: is no ZIP that can be read"):
         write_new("collection", "bad", Path("bad.zip"))
+
+
+@pytest.mark.parametrize("head", ["query-id\tcorpus-id\tscore\n", ""])
+def test_an_archive_is_counted_as_a_run_reads_it(tmp_path, head):
+    """Lines of JSON end at a line feed alone, not at the other line ends of Unicode; a header may be absent."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("corpus.jsonl", '{"_id": "1", "text": "a\u2028b\u0085c"}\n{"_id": "2", "text": "b"}\n')
+        archive.writestr("queries.jsonl", '{"_id": "q", "text": "a?"}\n')
+        archive.writestr("qrels/test.tsv", f"{head}q\t1\t1\n")
+        archive.writestr("qrels/dev.tsv", "q 0 1 1\n")
+    with pytest.raises(CollectionError, match="qrels/dev.tsv:1: expected 3 cells"):
+        count_archive(tmp_path / "a.zip")
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive, zipfile.ZipFile(tmp_path / "b.zip", "w") as right:
+        for name in archive.namelist()[:-1]:
+            right.writestr(name, archive.read(name))
+    assert count_archive(tmp_path / "b.zip") == (2, 1, {"test": 1})
 
 
 @pytest.mark.parametrize(

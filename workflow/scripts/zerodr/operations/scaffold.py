@@ -275,31 +275,24 @@ class Counts(NamedTuple):
 
 
 def count_archive(source: Path) -> Counts:
-    """Count a ZIP with `corpus.jsonl`, `queries.jsonl` and `qrels/<split>.tsv`, in a folder or not.
+    """Count a ZIP with `corpus.jsonl`, `queries.jsonl` and `qrels/<split>.tsv`, in a folder or not, as a run reads it.
 
     Raises:
-        CollectionError: it is no such ZIP.
+        CollectionError: it is no such ZIP, or names the line that is wrong.
+        DownloadError: it is damaged.
     """
-    try:
-        with zipfile.ZipFile(source) as archive:
-            names = [name for name in archive.namelist() if not name.startswith("__MACOSX") and "/._" not in name]
-            corpora = [name for name in names if name.rpartition("/")[2] == "corpus.jsonl"]
-            if len(corpora) != 1:
-                raise CollectionError(
-                    source, f"holds {len(corpora)} files corpus.jsonl, expected one", "see docs/add-collection.md"
-                )
-            top = corpora[0].removesuffix("corpus.jsonl")
+    from zerodr.collections.archives import open_archive
+    from zerodr.collections.readers.base import BeirReader
 
-            def lines(name: str) -> list[str]:
-                texts = archive.read(name).decode("utf-8").splitlines() if name in names else []
-                return [line for line in texts if line.strip()]
-
-            splits = {}
-            for name in sorted(name for name in names if name.startswith(f"{top}qrels/") and name.endswith(".tsv")):
-                rows = [line.split("\t") for line in lines(name)[1:]]
-                splits[Path(name).stem] = len({row[0] for row in rows if float(row[-1]) > 0})
-            return Counts(len(lines(corpora[0])), len(lines(f"{top}queries.jsonl")), splits)
-    except (OSError, zipfile.BadZipFile) as error:
-        raise CollectionError(
-            source, f"is no ZIP that can be read ({error})", "pack corpus.jsonl, queries.jsonl, qrels/"
-        ) from None
+    if not zipfile.is_zipfile(source):
+        raise CollectionError(source, "is no ZIP that can be read", "pack corpus.jsonl, queries.jsonl, qrels/")
+    archive = open_archive(source, str(source))
+    names = [name for name in archive.names() if not name.startswith("__MACOSX") and "/._" not in name]
+    corpora = [name for name in names if name.rpartition("/")[2] == "corpus.jsonl"]
+    if len(corpora) != 1:
+        problem = f"holds {len(corpora)} files corpus.jsonl, expected one"
+        raise CollectionError(source, problem, "see docs/add-collection.md")
+    reader = BeirReader(archive)
+    positives = {split: {one.query for one in reader.judgements(split) if one.grade > 0} for split in reader.splits()}
+    documents, queries = (sum(1 for _ in rows) for rows in (reader.documents(), reader.queries()))
+    return Counts(documents, queries, {split: len(ids) for split, ids in positives.items()})
