@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -246,9 +247,10 @@ def test_what_openvino_does_not_convert_runs_in_transformers_and_is_not_tried_ag
 def test_a_decoder_whose_operators_openvino_lacks_runs_in_transformers(tmp_path, monkeypatch):
     monkeypatch.setattr(graph, "GRAPHS", tmp_path / "graphs")
     monkeypatch.setitem(FAMILIES, "gpt2", {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": len(VOCABULARY)})
-    folder = folder_of(tmp_path, "gpt2", pooling="last")
+    folder, level = folder_of(tmp_path, "gpt2", pooling="last"), logging.getLogger().level
     encoder, plain = load_encoder(folder, device="cpu"), load_encoder(folder, device="cpu", graph=False)
     assert encoder.backend.startswith("transformers (OpenVINO does not convert it: ")
+    assert logging.getLogger().level == level
     assert np.array_equal(encoder.encode_batch(rows_of(plain)), plain.encode_batch(rows_of(plain)))
 
 

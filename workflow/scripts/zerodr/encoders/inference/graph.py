@@ -365,6 +365,8 @@ def convert_checked(module: Any, transformer: Any, inputs: tuple[Any, ...]) -> t
     with torch.inference_mode():
         expected = module(*inputs).numpy()
     usual, reason = transformer.config._attn_implementation, "OpenVINO gives other vectors"
+    root = logging.getLogger()
+    level = root.level
     failures = (*FAILURES, openvino().frontend.OpConversionFailure)  # an Exception, of none of their classes
     for attention in (usual, "eager"):  # fused attention gives NaN where a window of local attention is all padding
         try:
@@ -378,6 +380,7 @@ def convert_checked(module: Any, transformer: Any, inputs: tuple[Any, ...]) -> t
             continue
         finally:
             transformer.set_attn_implementation(usual)
+            root.setLevel(level)  # openvino leaves it at errors where it fails: a program's own lines would be lost
         if bool((abs(outputs - expected) <= NEAR * max(1e-6, float(abs(expected).max()))).all()):
             return network, ""
     return None, reason
