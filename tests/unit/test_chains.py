@@ -142,6 +142,14 @@ def test_seeds_reach_the_init_only_where_it_is_random(root):
             },
             "stage late: can't keep_optimizer: words has no moments",
         ),
+        (
+            {"chain": {"late": {"like": "ep0", "training": {"keep_optimizer": True, "optimizer": "lamb"}}}},
+            "can't keep_optimizer: ep0 is trained with adamw, this stage with lamb",
+        ),
+        (
+            {"chain": {"late": {"like": "ep0", "training": {"keep_optimizer": True, "lora_rank": 4}}}},
+            "can't keep_optimizer: weights of training.lora_rank begin anew with each stage",
+        ),
         ({"chain": {"ep0": {"training": {"save_steps": [400]}}}}, "holds 400, expected steps between 1 and 399"),
         ({"chain": {"init": {"like": "ep0"}}}, "stage init: can't be a stage's name"),
         ({"source_split": "tran"}, r"no judgements for split 'tran', there is nothing to learn from: did you mean tra"),

@@ -67,9 +67,8 @@ def _check_stages(name: str, method: TrainedMethod, methods: dict[str, Method]) 
         if training is None:
             continue
         before = getattr(settings, "after", None) or [INIT, *method.settings.chain][number]
-        if training.keep_optimizer and not isinstance(method.settings.chain.get(before), LearningStage):
-            which = "the initial model" if before == INIT else before
-            raise ConfigError(where, f"can't keep_optimizer: {which} has no moments", "leave it out")
+        if training.keep_optimizer and (reason := _no_moments(settings, method.settings.chain.get(before), before)):
+            raise ConfigError(where, f"can't keep_optimizer: {reason}", "leave it out")
         late = [step for step in settings.save_steps if not 0 < step < training.steps]
         if late:
             raise ConfigError(
@@ -77,6 +76,21 @@ def _check_stages(name: str, method: TrainedMethod, methods: dict[str, Method]) 
                 f"holds {late[0]}, expected steps between 1 and {training.steps - 1}",
                 "the last step is kept anyway",
             )
+
+
+def _no_moments(settings: ChainStage, parent: ChainStage | None, name: str) -> str:
+    """Say why a stage can't go on with its parent's moments, or nothing: they fit the same weights and optimiser."""
+    if not isinstance(parent, LearningStage):
+        return f"{'the initial model' if name == INIT else name} has no moments"
+    now, then = settings.optimisation, parent.training
+    assert now is not None, "a stage that keeps an optimiser has one"
+    if settings.kind != parent.kind:
+        return f"{name} is of kind {parent.kind}, and has other weights"
+    if now.optimizer != then.optimizer:
+        return f"{name} is trained with {then.optimizer}, this stage with {now.optimizer}"
+    if now.lora_rank is not None or then.lora_rank is not None:
+        return "weights of training.lora_rank begin anew with each stage"
+    return ""
 
 
 def _check_teacher(where: str, stage: FinetuneStage, methods: dict[str, Method]) -> None:

@@ -231,7 +231,7 @@ def _take_moments(optimizer: Optimizer, parent: Path) -> None:
         raise ArtifactError(
             parent,
             f"has no optimiser moments ({MOMENTS}), which keep_optimizer continues with",
-            "train it with save_optimizer, or set keep_optimizer: false",
+            "set keep_optimizer: false",
         )
     saved = read_tensors(path)
     if not moments_fit(optimizer, saved):
