@@ -221,6 +221,19 @@ def test_a_loss_that_is_no_number_stops_with_step_and_queries(world, tmp_path):
     assert same(weights(made), weights(good))
 
 
+def test_a_gradient_that_is_no_number_at_any_scale_stops_half_precision(world, tmp_path):
+    """The scaler of fp16 would skip every step, and the stage would publish the weights that it began with."""
+
+    class Fails(InfoNCE):
+        def __call__(self, batch):
+            loss = super().__call__(batch)["info_nce"]
+            return {"info_nce": loss + torch.sqrt(loss * 0)}
+
+    made = engine(world, tmp_path, Fails(), steps=40, precision="fp16")
+    with pytest.raises(NonFiniteLoss, match=r"test, step 17: the gradient's norm is nan; queries"):
+        made.fit()
+
+
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 99), queries=st.integers(1, 5), pool=st.integers(1, 30))
 def test_dev_measures_are_trec_evals(seed, queries, pool):

@@ -276,7 +276,8 @@ class Engine:
         values = torch.stack([value for terms in losses for value in terms.values()] + [norm, flag]).tolist()
         terms, norm_value = self._checked(shares, losses, values[:-2], position), values[-2]
         self.stopping = values[-1] > 0
-        if not math.isfinite(norm_value) and not self.scaler.is_enabled():
+        # fp16's scaler skips a step whose scaled gradients overflow, and halves its scale; below 1 none was scaled up.
+        if not math.isfinite(norm_value) and (not self.scaler.is_enabled() or self.scaler.get_scale() < 1):
             self._stop(position, f"the gradient's norm is {norm_value}", shares[0])
         self._refuse_standstill(norm_value)
         set_rate(self.optimizer, self.settings.learning_rate * self.schedule(self.run.first_step + step))
