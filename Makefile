@@ -1,5 +1,5 @@
 # Short names for the commands of README.md and docs/. `make mini` and `make test` are all that a new machine needs.
-PYTHON ?= python3.11
+PYTHON ?= $(shell bash envs/python.sh)
 BIN := .venv/bin
 READY := .venv/.ready
 # BM25's row comes first; MiniLM's is the longest wait of one core, at the end the other would have nothing to do.

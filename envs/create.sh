@@ -2,10 +2,9 @@
 # Create .venv from the pinned requirements. Runs again without harm. Set UV_TORCH_BACKEND=cpu for a machine without a GPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python="${PYTHON:-python3.11}"
-command -v "$python" >/dev/null || python=python3
-"$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || {
-  echo "zerodr needs Python 3.11, found $("$python" --version 2>&1). Install it and run: make PYTHON=/path/to/python3.11 mini" >&2
+python="${PYTHON:-$(bash envs/python.sh)}"
+"$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || {
+  echo "zerodr needs Python 3.11, 3.12 or 3.13, found $("$python" --version 2>&1). Install one and run: make PYTHON=/path/to/python3.13 mini" >&2
   exit 1
 }
 [ -x .venv/bin/python ] || "$python" -m venv .venv

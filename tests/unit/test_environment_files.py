@@ -15,6 +15,8 @@ from pathlib import Path
 import yaml
 from packaging.requirements import Requirement
 
+from zerodr.operations.doctor_machine import PYTHONS
+
 
 def pins(text: str) -> dict[str, str]:
     found = re.findall(r"^\s*-?\s*([A-Za-z][A-Za-z0-9_.-]*)==([0-9][^\s#]*)", text, re.M)
@@ -37,6 +39,27 @@ def test_the_conda_environment_is_generated_from_the_direct_requirements(root):
 def test_the_docs_extra_has_the_pin_of_the_environment(root):
     extra = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]["docs"]
     assert pins("\n".join(extra)).items() <= pins((root / "envs/requirements.txt").read_text()).items()
+
+
+def test_every_file_names_the_same_versions_of_python(root):
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    (major, first), (_, last) = PYTHONS
+    assert project["requires-python"] == f">={major}.{first},<{major}.{last + 1}"
+    names = [f"python{major}.{minor}" for minor in range(first, last + 1)]
+    for name in ("create.sh", "python.sh"):
+        assert f"not {PYTHONS[0]} <= sys.version_info[:2] <= {PYTHONS[1]}" in (root / "envs" / name).read_text()
+    assert f"for python in {' '.join(names)} python3; do" in (root / "envs/python.sh").read_text()
+
+
+def test_the_first_python_that_runs_is_taken(root, tmp_path):
+    """A version manager leaves names that only say how to install what they stand for."""
+    (tmp_path / "python3.11").write_text("#!/bin/sh\necho 'python3.11: command not found' >&2; exit 127\n")
+    (tmp_path / "python3.11").chmod(0o755)
+    for name, expected in (("python3", "python3"), ("python3.13", "python3.13"), ("python3.12", "python3.12")):
+        (tmp_path / name).symlink_to(sys.executable)
+        command = [shutil.which("bash"), str(root / "envs/python.sh")]
+        done = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True)
+        assert done.stdout == f"{expected}\n" and not done.stderr
 
 
 def imported_modules(path: Path) -> set[str]:

@@ -21,7 +21,7 @@ from zerodr.config.quantities import GIBI, MEBI, first_names
 
 LOCK = Path(__file__).resolve().parents[4] / "envs" / "requirements.lock"
 PIN = re.compile(r"^([\w.-]+)==([^\s;#]+)", re.M)
-PYTHON = (3, 11)
+PYTHONS = ((3, 11), (3, 13))
 HUB = "https://huggingface.co"
 PATIENCE_S = 4
 ENVIRONMENT_GIB = 3  # .venv with torch for the CPU; CUDA's libraries take more
@@ -143,10 +143,10 @@ def memory_mib(meminfo: Path = Path("/proc/meminfo"), limit: Path = Path("/sys/f
 
 def python() -> Check:
     """Check the interpreter's version."""
-    version, needed = (".".join(map(str, numbers)) for numbers in (sys.version_info[:3], PYTHON))
-    if sys.version_info[:2] == PYTHON:
+    version, first, last = (".".join(map(str, numbers)) for numbers in (sys.version_info[:3], *PYTHONS))
+    if PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1]:
         return Check("Python", "ok", version)
-    return Check("Python", "missing", f"{version}, needs {needed}", f"make PYTHON=python{needed} mini")
+    return Check("Python", "missing", f"{version}, needs {first} to {last}", f"make PYTHON=python{last} mini")
 
 
 def packages(lock: Path = LOCK) -> Check:
