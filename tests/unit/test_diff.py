@@ -36,6 +36,13 @@ def test_runs_and_evaluations_show_metrics_and_winners(plan, pair):
     assert "-0.3000  0.4000 -> 0.1000  q2" in text
 
 
+def test_a_run_with_counts_of_its_own_shows_those_of_its_evaluation(plan):
+    counts = [{"name": "queries_without_hits", "value": 1.0, "step": 0}]
+    write_json(Path(f"{RUNS[0]}.lineage.json"), read_record(RUNS[0]) | {"metrics": counts})
+    text = diff(Graph(), *RUNS)
+    assert "queries_without_hits" in text and "+0.100000" in text
+
+
 def test_settings_inputs_and_stages_that_differ_are_listed(plan):
     text = diff(Graph(), *RUNS)
     assert "rule  search_bm25  ->  merge_run" in text
@@ -119,6 +126,7 @@ def test_models_have_metrics_and_no_winners(plan):
     text = diff(Graph(), MODEL, COLLECTION)
     assert "loss" in text
     assert "queries by" not in text
+    assert "ndcg" not in diff(Graph(), COLLECTION, COLLECTION)
 
 
 def test_an_unknown_metric_is_answered_with_the_nearest(plan):

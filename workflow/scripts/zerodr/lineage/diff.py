@@ -111,13 +111,19 @@ def _section(title: str, rows: list[Row], subject: str = "") -> list[str]:
     return lines
 
 
-def _evaluated(graph: Graph, artifact: str) -> dict[str, float]:
-    """Return the artifact's metrics; for a run those of its evaluation."""
+def _evaluation(graph: Graph, artifact: str) -> Record | None:
+    """Return the record of an evaluation, or of the one of this run; None for other artifacts."""
     record = graph.require(artifact)
-    if not record["metrics"]:
-        uses = [graph.require(edge.user) for edge in graph.down(artifact)]
-        record = next((use for use in uses if facts_of(use["rule"]).kind == "evaluate"), record)
-    return {metric["name"]: metric["value"] for metric in record["metrics"]}
+    if facts_of(record["rule"]).kind == "evaluate":
+        return record
+    users = (graph.require(edge.user) for edge in graph.down(artifact) if edge.name == "run")
+    return next((user for user in users if facts_of(user["rule"]).kind == "evaluate"), None)
+
+
+def _evaluated(graph: Graph, artifact: str) -> dict[str, float]:
+    """Return the artifact's metrics; for a run those of its evaluation, too, as BM25 records only what it counted."""
+    records = (graph.require(artifact), _evaluation(graph, artifact))
+    return {metric["name"]: metric["value"] for record in records if record for metric in record["metrics"]}
 
 
 def _metrics(a: dict[str, float], b: dict[str, float]) -> list[str]:
@@ -136,9 +142,8 @@ def _metrics(a: dict[str, float], b: dict[str, float]) -> list[str]:
 
 def per_query_file(graph: Graph, artifact: str) -> str | None:
     """Return the per-query metrics of an evaluation, or of the one that used this run; None for other artifacts."""
-    records = [graph.require(artifact), *(graph.require(edge.user) for edge in graph.down(artifact))]
-    evaluations = (record for record in records if facts_of(record["rule"]).kind == "evaluate")
-    return next((record["outputs"]["per_query"] for record in evaluations), None)
+    evaluation = _evaluation(graph, artifact)
+    return evaluation["outputs"]["per_query"] if evaluation else None
 
 
 def query_moves(left: str, right: str, metric: str) -> pd.DataFrame:
