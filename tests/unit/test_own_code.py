@@ -64,6 +64,12 @@ def test_an_objective_sees_documents_of_other_queries_but_no_known_positives(pro
     scores = torch.tensor([[2.0, 1.0, -1e4, 2.0], [0.0, 1.0, 1.0, 0.0]])
     loss = make_objective(settings)(batch())["Smooth"]
     assert loss.item() == pytest.approx(torch.nn.functional.cross_entropy(scores, torch.tensor([0, 2])).item())
+    smooth = ObjectiveSettings(name="Smooth", arguments={"temperature": 1.0, "smoothing": 0.2})
+    each = [
+        torch.nn.functional.cross_entropy(torch.tensor(row), torch.tensor(0), label_smoothing=0.2)
+        for row in ([2.0, 1.0, 2.0], [1.0, 0.0, 1.0, 0.0])
+    ]
+    assert make_objective(smooth)(batch())["Smooth"].item() == pytest.approx(sum(each).item() / 2)
 
 
 def test_code_is_known_by_what_it_uses(project):

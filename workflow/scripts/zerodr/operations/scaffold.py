@@ -67,11 +67,13 @@ class {name}(Objective):
         count, width, _ = batch.documents.shape
         scores = batch.queries @ batch.documents.flatten(0, 1).T / self.temperature  # (B, B * (1 + K))
         positives = torch.arange(count, device=scores.device) * width
+        counted = torch.ones_like(scores, dtype=torch.bool)
         if batch.known is not None:  # other documents that are known to be relevant are no negatives
             query, document = batch.known.to(scores.device).unbind(1)
-            other = document != positives[query]
-            scores = scores.index_put((query[other], document[other]), scores.new_tensor(-1e4))
-        loss = torch.nn.functional.cross_entropy(scores, positives, label_smoothing=self.smoothing)
+            counted[query, document] = document == positives[query]
+        logs = scores.masked_fill(~counted, -1e4).log_softmax(1)
+        even = (logs * counted).sum(1) / counted.sum(1)  # smoothing is spread over the documents that count
+        loss = -((1 - self.smoothing) * logs.gather(1, positives[:, None])[:, 0] + self.smoothing * even).mean()
         return {{"{name}": loss}}
 '''
 MEASURE_IMPORTS = '''"""Measures of mine: functions of a judged run and a cutoff, one value in [0, 1] a query."""
