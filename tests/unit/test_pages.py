@@ -12,7 +12,8 @@ from tests.unit.page_helpers import make_pages
 from tests.unit.tiny_bench import write_config
 
 from zerodr.config.base import validate
-from zerodr.config.load import load_bench
+from zerodr.config.load import load_bench, read_config
+from zerodr.config.words import parse_words
 from zerodr.errors import ConfigError
 from zerodr.evaluation.numbers import compact
 from zerodr.lineage.graph import Graph
@@ -64,8 +65,24 @@ def test_a_cell_has_interval_test_command_and_lineage(page):
     assert facts["by query"] == "2 better, 1 worse, 1 equal"
     summary = paths.summary("dense", "toy", "standard")
     assert cell["commands"][0][1] == f"snakemake --profile config/profiles/mini {summary} --config scale=mini seed=7"
+    assert cell["commands"][1][1] == f"zerodr explain {summary} --config=scale=mini --config=seed=7"
     assert cell["lineage"].startswith(f"{summary}  evaluate_run")
     assert "merge_run" in cell["lineage"]
+
+
+def test_words_of_commands_make_the_same_cells(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    Path("notes").mkdir(exist_ok=True)
+    Path("notes/one.md").write_text("# One\n\nA text of a folder.\n\n# Two\n\nAnother text.\n", encoding="utf-8")
+    config = read_config(Path("config")) | {"seeds": [14], "measures": ["ndcg_cut_20"], "byo": ["notes"]}
+    config |= {"byo_cut": {"words": 60}, "byo_columns": {"text": "the body"}, "set": ["dense.max_tokens=9"]}
+    config |= {"revisions": {"organization/dense-v1.1": "1" * 40}, "collections": ["toy"]}
+    plan = Plan(load_bench(Path(), config))
+    words = leaderboard_params(plan, None)["words"]
+    again = Plan(load_bench(Path(), read_config(Path("config")) | parse_words(words)))
+    assert all(name in again.bench.methods for name in plan.ranked)
+    assert again.bench.folders["notes"] == plan.bench.folders["notes"]
+    assert (again.config.measures, again.config.revisions) == (plan.config.measures, plan.config.revisions)
 
 
 def test_links_lead_to_pages_that_exist(folder, page):

@@ -1,5 +1,6 @@
 """Build the leaderboard: the main table as a page to sort and filter, with the story of each cell behind it."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -214,7 +215,8 @@ def cell_facts(method: str, column: Column, sources: CellSources) -> dict[str, A
     if column.members != (column.name,):
         return _mean_facts(method, column, sources)
     summary = paths.summary(method, column.name, sources.settings.protocol.name)
-    commands = [["make it", command(summary, sources.words)], ["explain it", f"zerodr explain {summary}"]]
+    explained = shlex.join(["zerodr", "explain", summary, *(f"--config={word}" for word in sources.words)])
+    commands = [["make it", command(summary, sources.words)], ["explain it", explained]]
     commands.append(["its sources", f"zerodr lineage {summary}"])
     known = sources.graph.record(summary) is not None
     return {

@@ -1,8 +1,10 @@
 """Plan workflow/rules/reporting.smk: the main table, its rows and figure, the lineage publisher."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
+from zerodr.config.base import Settings
 from zerodr.config.methods import FeedbackMethod, FusionMethod, MixtureMethod, RunMethod, ScoresMethod, TrainedMethod
 from zerodr.config.recipes import INIT
 from zerodr.config.settings import Config
@@ -204,21 +206,32 @@ def leaderboard_params(plan: Plan, wc: Any) -> Params:
     config = plan.config
     folder = [f"byo={','.join(config.byo)}"] if config.byo else []
     words = [f"scale={config.scale}", *folder, *_unusual(config, MAKING)]
-    chosen = {"collections": config.collections, "methods": config.methods, "set": config.set}
+    chosen = {"collections": config.collections, "methods": config.methods}
     choice = [f"{key}=[{','.join(names)}]" for key, names in chosen.items() if names]
     named = {"selection": plan.selection, "seed": config.seed, "words": words}
     return {"table": table(plan, plan.methods)} | named | {"choice": [*choice, *_unusual(config, SHOWING)]}
 
 
-MAKING = ("byo_name", "byo_language", "byo_exclude_self", "byo_drop_missing", "seed", "protocol", "source")
-SHOWING = ("seeds", "measures", "baseline")
+MAKING = (
+    *("byo_name", "byo_language", "byo_columns", "byo_cut", "byo_exclude_self", "byo_drop_missing"),
+    *("gated", "revisions", "seed", "protocol", "source", "set", "seeds", "measures"),
+)
+SHOWING = ("baseline",)
 
 
 def _unusual(config: Config, keys: Sequence[str]) -> list[str]:
     """Give the words of settings that are not the usual ones."""
-    values = {key: getattr(config, key) for key in keys if getattr(config, key) != Config.model_fields[key].default}
-    joined = {key: ",".join(map(str, one)) if isinstance(one, tuple) else str(one) for key, one in values.items()}
-    return [f"{key}=[{joined[key]}]" if isinstance(values[key], tuple) else f"{key}={joined[key]}" for key in values]
+    usual = {key: Config.model_fields[key].get_default(call_default_factory=True) for key in keys}
+    values = {key: getattr(config, key) for key in keys if getattr(config, key) != usual[key]}
+    return [f"{key}={written(value)}" for key, value in values.items()]
+
+
+def written(value: Any) -> str:
+    """Write the value of a setting as words of `--config` have it."""
+    if isinstance(value, Settings | dict):
+        mapping = value if isinstance(value, dict) else value.model_dump(mode="json", exclude_defaults=True)
+        return json.dumps(mapping, ensure_ascii=False)
+    return f"[{','.join(map(str, value))}]" if isinstance(value, tuple) else str(value)
 
 
 @inputs("build_queries")
