@@ -227,6 +227,9 @@ def command_of(plan: Plan) -> str:
     return json.loads(plan.settings("build_adapted_page")(SimpleNamespace(collection="notes")))["settings"]["command"]
 
 
+CUT = """ --config 'byo_cut={"words": 60}' --config byo_drop_missing=True"""
+
+
 @pytest.mark.parametrize(
     "config, options",
     [
@@ -235,6 +238,7 @@ def command_of(plan: Plan) -> str:
         (["byo_language=de", "scale=mini", "seed=14"], " --language de --config scale=mini --config seed=14"),
         (["held_out=300"], ""),
         (["byo_columns={text: body}", "byo_exclude_self=true"], " --text body --exclude-self"),
+        (["byo_cut={words: 60}", "byo_drop_missing=true"], CUT),
     ],
 )
 def test_a_page_names_the_command_that_makes_it_again(notes, config, options):

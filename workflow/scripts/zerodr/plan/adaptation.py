@@ -23,7 +23,7 @@ from zerodr.plan.lines import SCOPE, Link
 from zerodr.plan.mining import writer_files
 from zerodr.plan.plan import Plan
 from zerodr.plan.registry import PARAMS, Files, Params, inputs, params
-from zerodr.plan.reporting import remark_of
+from zerodr.plan.reporting import remark_of, unusual
 
 FEW = 300  # documents below which nothing is trained
 AFRESH = "--afresh"
@@ -338,10 +338,7 @@ def _command(plan: Plan, row: Collection) -> str:
     if config.held_out and row.evaluation_split:
         words.append("--proxies")
     words += ["--exclude-self"] if config.byo_exclude_self else []
-    for key, usual in (
-        ("scale", ADAPTING),
-        *((key, type(config).model_fields[key].default) for key in ("seed", "protocol")),
-    ):
-        if (value := getattr(config, key)) != usual:
-            words += ["--config", f"{key}={value}"]
+    scale = [f"scale={config.scale}"] if config.scale != ADAPTING else []
+    for word in (*scale, *unusual(config, ("seed", "protocol", "byo_cut", "byo_drop_missing"))):
+        words += ["--config", word]
     return shlex.join(words)

@@ -205,11 +205,11 @@ def leaderboard_params(plan: Plan, wc: Any) -> Params:
     """Rows and columns of the table, and the words of the configuration that choose them."""
     config = plan.config
     folder = [f"byo={','.join(config.byo)}"] if config.byo else []
-    words = [f"scale={config.scale}", *folder, *_unusual(config, MAKING)]
+    words = [f"scale={config.scale}", *folder, *unusual(config, MAKING)]
     chosen = {"collections": config.collections, "methods": config.methods}
     choice = [f"{key}=[{','.join(names)}]" for key, names in chosen.items() if names]
     named = {"selection": plan.selection, "seed": config.seed, "words": words}
-    return {"table": table(plan, plan.methods)} | named | {"choice": [*choice, *_unusual(config, SHOWING)]}
+    return {"table": table(plan, plan.methods)} | named | {"choice": [*choice, *unusual(config, SHOWING)]}
 
 
 MAKING = (
@@ -219,7 +219,7 @@ MAKING = (
 SHOWING = ("baseline",)
 
 
-def _unusual(config: Config, keys: Sequence[str]) -> list[str]:
+def unusual(config: Config, keys: Sequence[str]) -> list[str]:
     """Give the words of settings that are not the usual ones."""
     usual = {key: Config.model_fields[key].get_default(call_default_factory=True) for key in keys}
     values = {key: getattr(config, key) for key in keys if getattr(config, key) != usual[key]}
