@@ -25,6 +25,7 @@ from zerodr.operations.estimate import rehearsed
 from zerodr.operations.estimate.jobs import Job
 from zerodr.operations.estimate.work import work_of as rehearsed_work
 from zerodr.operations.rehearse import make_folder, rehearse
+from zerodr.pages.html import fill
 from zerodr.plan import Plan
 
 
@@ -247,6 +248,12 @@ def test_jobs_are_sorted_by_what_became_of_them(tmp_path, monkeypatch):
     done, failures, waiting = rehearsal_report.sort_jobs([failed, behind], {("a",): "job.log", ("b",): "none.log"})
     assert not done and waiting == [behind]
     assert failures == [(failed, ("finetune dpr", "job.log", "10:01 ModelError: no weights"))]
+
+
+def test_the_page_sorts_its_numbers_as_numbers():
+    row = rehearsal_report.Row("finetune", "bert", "a card", 2, 0, 0, 10.5, 9.0, 0.0, "")
+    page = fill("rehearsal.html", title="", summary=[], head=rehearsal_report.HEAD, rows=[row], cost=[])
+    assert '<td data-value="10.5">10.5</td>' in page and '<td data-value="2">2</td>' in page
 
 
 @pytest.mark.parametrize(
