@@ -58,7 +58,8 @@ config.setdefault("scale", default_scale(workflow.resource_settings.default_reso
 try:
     loading.require_scheduler(workflow)
     config |= parse_texts(workflow.config_settings.config_args or ())
-    PLAN = load_plan(CHECKOUT, config, workflow.is_main_process, CEILINGS)
+    OPTIONS = loading.options_of_jobs(workflow)
+    PLAN = load_plan(CHECKOUT, config, workflow.is_main_process, CEILINGS, OPTIONS)
 except ZerodrError as error:
     raise WorkflowError(str(error)) from None
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
+from snakemake.resources import Resources
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 
 from zerodr.config.base import validate
 from zerodr.config.params import Workers
 from zerodr.errors import ConfigError, MachineError
+from zerodr.operations.loading import options_of_jobs
 from zerodr.plan.resources import OF_ALL_JOBS, Machines
 from zerodr.training.distributed.processes import across_nodes, rendezvous
 
@@ -73,14 +76,26 @@ def submitted(resources: dict) -> list[str]:
     return get_submit_command(job, dict.fromkeys(names, "")).split()
 
 
-def written(gpus: int, nodes: int) -> Machines:
+def written(gpus: int, nodes: int, options: str | None = None) -> Machines:
     """The machines of a configuration that is written down."""
-    return Machines(SimpleNamespace(config=SimpleNamespace(gpus=gpus, nodes=nodes), scale=None))  # type: ignore[arg-type]
+    bench: Any = SimpleNamespace(config=SimpleNamespace(gpus=gpus, nodes=nodes), scale=None)
+    return Machines(bench, options=options)
 
 
 def test_jobs_of_several_nodes_keep_what_the_profile_asks_of_all(root):
     profile = yaml.safe_load((root / "config/profiles/slurm/config.yaml").read_text())
     assert profile["default-resources"]["slurm_extra"] == f"'{OF_ALL_JOBS}'"
+    for defaults, options in (
+        (["slurm_extra='--exclude=n7 --signal=TERM@60'"], "--exclude=n7 --signal=TERM@60"),
+        (["slurm_partition=cpu"], ""),
+        (["mem_mb=2000"], None),
+    ):
+        resources = SimpleNamespace(
+            default_resources=Resources.parse(defaults, allow_expressions=True, defaults="bare")
+        )
+        assert options_of_jobs(SimpleNamespace(resource_settings=resources)) == options
+    extra = written(8, 2, "--exclude=n7").placement("finetune")["slurm_extra"]
+    assert extra == "--exclude=n7 --gpus-per-node=4"
 
 
 def test_rules_ask_for_nodes_only_where_they_train_on_them():

@@ -92,3 +92,9 @@ def test_jobs_of_mini_share_the_cores(root, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     mini, lab = (Plan(load_bench(root, {"scale": scale})) for scale in ("mini", "lab"))
     assert (mini.threads("embed_corpus"), lab.threads("embed_corpus"), mini.threads("evaluate_run")) == (2, 8, 1)
+
+
+def test_jobs_of_mini_that_go_to_slurm_share_no_cores_of_the_login_node(root, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    mini = Plan(load_bench(root, {"scale": "mini"}), options="")
+    assert (mini.threads("finetune"), mini.threads("embed_corpus"), mini.threads("evaluate_run")) == (8, 8, 1)

@@ -72,6 +72,16 @@ def _submits(workflow: Any) -> bool:
     return default_scale(workflow.resource_settings.default_resources) == "paper"
 
 
+def options_of_jobs(workflow: Any) -> str | None:
+    """Return the options of sbatch that a profile gives all jobs; None where it sends none to Slurm."""
+    if not _submits(workflow):
+        return None
+    from zerodr.operations.planning import constant
+
+    extra = workflow.resource_settings.default_resources.get("slurm_extra")
+    return str(constant(extra.raw) or "") if extra is not None else ""
+
+
 def finish_run(workflow: Any, started: list[bool], plan: Plan) -> None:
     """Say at the end of a dry run what a run here would be refused for; end a rehearsal with its report."""
     called = Path(sys.argv[0]).stem == "snakemake" or sys.argv[0].endswith("snakemake/__main__.py")
@@ -87,7 +97,9 @@ def finish_run(workflow: Any, started: list[bool], plan: Plan) -> None:
     gc.freeze()  # the end of the process does not look for garbage in a graph of thousands of jobs
 
 
-def load_plan(root: Path, config: dict[str, Any], main: bool, ceilings: Mapping[str, Ceiling]) -> Plan:
+def load_plan(
+    root: Path, config: dict[str, Any], main: bool, ceilings: Mapping[str, Ceiling], options: str | None = None
+) -> Plan:
     """Load the plan of a configuration.
 
     Args:
@@ -95,6 +107,7 @@ def load_plan(root: Path, config: dict[str, Any], main: bool, ceilings: Mapping[
         config: Snakemake's configuration.
         main: this is the process that schedules. A job knows already what it asked for.
         ceilings: what the cluster has for each rule, filled in before the first job is submitted.
+        options: of sbatch, which all jobs have; None: jobs run on this machine.
 
     Raises:
         ConfigError: the configuration is wrong.
@@ -105,11 +118,11 @@ def load_plan(root: Path, config: dict[str, Any], main: bool, ceilings: Mapping[
 
         bench = examine(bench)
     if not main:
-        return Plan(bench)
+        return Plan(bench, options=options)
     from zerodr.operations.estimate.costs import Estimates
 
     gc.set_threshold(*COLLECT)
-    return Plan(bench, Estimates, ceilings)
+    return Plan(bench, Estimates, ceilings, options)
 
 
 def load_without_drafts(root: Path, config: dict[str, Any]) -> Bench:

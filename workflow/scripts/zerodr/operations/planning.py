@@ -46,15 +46,15 @@ def plan_once(workflow: Any) -> None:
     defaults = workflow.resource_settings.default_resources or {}
     for name, resource in list(defaults.items()):
         folder = name == "tmpdir" and workflow.output_settings.dryrun  # a run asks where the job is
-        value = tempfile.gettempdir() if folder and resource.raw == "system_tmpdir" else _constant(resource.raw)
+        value = tempfile.gettempdir() if folder and resource.raw == "system_tmpdir" else constant(resource.raw)
         if resource.is_evaluable() and value is not None:
             defaults[name] = Resource(name, value, raw=resource.raw)
 
 
-def _constant(expression: Any) -> int | str | None:
+def constant(expression: Any) -> int | str | None:
     """The value of a resource's expression that is a number or a quoted text; None of any other.
 
-    >>> _constant("2000"), _constant("'--mail-type=END'"), _constant("attempt * 60"), _constant("'~/logs'")
+    >>> constant("2000"), constant("'--mail-type=END'"), constant("attempt * 60"), constant("'~/logs'")
     (2000, '--mail-type=END', None, None)
     """
     if not isinstance(expression, str) or os.path.expandvars(expression) != expression or "~" in expression:

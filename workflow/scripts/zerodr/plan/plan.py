@@ -31,6 +31,7 @@ class Plan:
         bench: the configuration.
         estimate: makes estimates of the plan's jobs, by which they ask for time and memory.
         ceilings: what the cluster has for each rule; filled in by then, later attempts ask for no more.
+        options: of sbatch, which all jobs have; None: jobs run on this machine.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Plan:
         bench: Bench,
         estimate: Callable[["Plan"], Estimate] | None = None,
         ceilings: Mapping[str, Ceiling] | None = None,
+        options: str | None = None,
     ) -> None:
         self.bench = bench
         self.config = bench.config
@@ -50,7 +52,7 @@ class Plan:
         byo = [row.models_of or row.name for row in bench.collections.values() if row.kind == "own"]
         missing = [row.name for row in self.wanted if row not in self.columns]
         self.chains = Chains(bench, [*(row.models_of or row.name for row in self.columns), *byo], missing)
-        self.machines = Machines(bench, estimate and estimate(self), {} if ceilings is None else ceilings)
+        self.machines = Machines(bench, estimate and estimate(self), {} if ceilings is None else ceilings, options)
 
     # ---- what rules ask for ------------------------------------------------------------------------------------
     def inputs(self, rule: str) -> Callable[[Any], registry.Files]:

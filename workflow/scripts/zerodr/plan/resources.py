@@ -65,11 +65,13 @@ class Machines:
         bench: the configuration.
         estimate: of time and memory of jobs; None: these follow from the rule and the size of its collection.
         ceilings: what the cluster has for each rule, known before the first job is submitted.
+        options: of sbatch, which the profile gives all jobs; None: jobs run on this machine and share its cores.
     """
 
     bench: Bench
     estimate: Estimate | None = None
     ceilings: Mapping[str, Ceiling] = field(default_factory=dict)
+    options: str | None = None
 
     @property
     def shard_size(self) -> int:
@@ -164,12 +166,14 @@ class Machines:
         if nodes == 1:
             return {"nodes": 1}
         whole = {"nodes": nodes, "mpi": "srun", "tasks": nodes}
-        each = {"tasks_per_gpu": 0, "slurm_extra": f"{OF_ALL_JOBS} --gpus-per-node={gpus // nodes}"} if gpus else {}
+        options = OF_ALL_JOBS if self.options is None else self.options
+        extra = f"{options} --gpus-per-node={gpus // nodes}".strip()
+        each = {"tasks_per_gpu": 0, "slurm_extra": extra} if gpus else {}
         return whole | each
 
     def threads(self, rule: str) -> int:
         """`threads:` of a rule; Snakemake lowers it to the cores there are."""
         processes, threads, jobs = self.processes(rule), need(rule).threads, self.bench.scale.jobs_at_once
-        if jobs > 1:
+        if jobs > 1 and self.options is None:
             threads = min(threads, max(1, (os.cpu_count() or 1) // jobs))
         return max(threads, PROCESS_CORES * processes if processes > 1 else 0)
