@@ -149,6 +149,18 @@ def test_resources_of_a_job_become_an_ask():
     assert request_of("evaluate_run", {"mem_mb": "<TBD>"}, 1) == JobRequest("evaluate_run")
 
 
+def test_cores_and_memory_by_task_gpu_or_core_are_what_the_plugin_submits_with():
+    for resources, cores, memory in (
+        ({"mem_mb": 9000, "cpus_per_task": 4}, 4, 9000),
+        ({"mem_mb": 90000, "mem_mb_per_cpu": 2000}, 8, 16000),
+        ({"cpus_per_gpu": 6, "gpu": 4, "nodes": 2, "mem_mb_per_cpu": 1000}, 12, 12000),
+        ({"cpus_per_gpu": 6, "mem_mb": 1}, 8, 1),
+        ({"cpus_per_task": -1}, 1, 0),
+    ):
+        asked = request_of("finetune", resources, 8)
+        assert (asked.cores, asked.memory_mib) == (cores, memory), resources
+
+
 def test_options_of_a_job_are_those_that_the_plugin_submits_with():
     settings = SimpleNamespace(qos="fast", reservation="monday", partition_config=None)
     resources = {

@@ -125,12 +125,15 @@ def request_of(rule: str, resources: dict[str, Any], cores: int, common: Submitt
         "reservation": common.reservation,
     }
     shape = {"gres": text("gres"), "gpus": f"{model}{gpus}" if gpus else "", "nodes": str(nodes or "")}
+    gpus = gpus or sum(map(int, GPUS.findall(text("gres"))))
+    by_gpu = number("cpus_per_gpu") * -(-gpus // (nodes or 1))
+    cores = max(1, number("cpus_per_task") or by_gpu or cores)  # below 0: as many as the cluster gives
     return JobRequest(
         rule=rule,
-        gpus=gpus or sum(map(int, GPUS.findall(text("gres")))),
+        gpus=gpus,
         nodes=nodes or 1,
         cores=cores,
-        memory_mib=number("mem_mb"),
+        memory_mib=number("mem_mb_per_cpu") * cores or number("mem_mb"),
         minutes=number("runtime"),
         partition=partition,
         account=text("slurm_account"),
