@@ -24,7 +24,7 @@ from zerodr.operations import rehearsal_report, starting
 from zerodr.operations.estimate import rehearsed
 from zerodr.operations.estimate.jobs import Job
 from zerodr.operations.estimate.work import work_of as rehearsed_work
-from zerodr.operations.rehearse import make_folder, rehearse
+from zerodr.operations.rehearse import make_folder, movable, rehearse
 from zerodr.pages.html import fill
 from zerodr.plan import Plan
 
@@ -101,6 +101,27 @@ def test_folder_links_the_checkout_and_has_its_own_settings_and_results(tmp_path
     assert (folder / "resources/mirror").samefile(tmp_path / "resources/mirror")
     bench = load_bench(folder)
     assert bench.config.rehearse and str(tmp_path / "resources/mirror") in bench.config.mirrors
+
+
+def test_words_of_a_command_mean_the_same_in_the_folder(tmp_path, monkeypatch):
+    write_config(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for name in ("notes", "models/mine", "results"):
+        Path(name).mkdir(parents=True)
+    for name in ("Snakefile", "mine.yaml", "results/table.tsv"):
+        Path(name).touch()
+    Path("config/config.yaml").write_text("byo: [notes]\n")
+    folder = make_folder(tmp_path)
+    assert read_config(folder / "config")["byo"] == [str(tmp_path / "notes")]
+    assert (folder / "models/mine").is_dir()
+    words = ["--configfile", "mine.yaml", "--configfile=mine.yaml", "-s", "Snakefile"]
+    words.append(f"--snakefile={tmp_path}/Snakefile")
+    here, file = str(tmp_path / "notes"), str(tmp_path / "mine.yaml")
+    moved = ["--configfile", file, f"--configfile={file}", "-s", "Snakefile", "--snakefile=Snakefile"]
+    assert list(map(movable, words)) == moved
+    assert movable("byo=notes,/a") == f"byo={here},/a" and movable("byo=[notes]") == f"byo={here}"
+    for word in ("results/table.tsv", "scale=mini", "--profile", "slurm", "set=[dpr.training.steps=9]", ""):
+        assert movable(word) == word
 
 
 @pytest.mark.parametrize("written", ["archives,~/more", "[archives, ~/more]"])

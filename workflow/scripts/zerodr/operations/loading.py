@@ -41,17 +41,12 @@ def enter_rehearsal(root: Path, config: Mapping[str, Any]) -> None:
     """Start again in the folder of a rehearsal, where `rehearse` asks for one and this is not its folder."""
     if not config.get("rehearse") or (root / "Snakefile").is_symlink():
         return
-    from zerodr.operations.rehearse import make_folder
+    from zerodr.operations.rehearse import make_folder, movable
     from zerodr.operations.slurm.submission import start_again
 
-    words = [str(Path(word).absolute()) if _is_named(word) else word for word in sys.orig_argv[1:]]
+    words = list(map(movable, sys.orig_argv[1:]))
     os.chdir(make_folder(root, bool(config.get("substitutes"))))
     start_again(words)
-
-
-def _is_named(word: str) -> bool:
-    """Test whether a word of the command line is a file of the user's, as after `--configfile`, and no target."""
-    return Path(word).is_file() and Path(word).parts[0] != "results"
 
 
 def require_scheduler(workflow: Any) -> None:

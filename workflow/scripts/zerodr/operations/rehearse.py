@@ -16,10 +16,13 @@ from zerodr.artifacts.machine import die_with_parent
 from zerodr.config.custom import SETTINGS, custom_folder
 from zerodr.config.load import mirrors_of, read_config
 from zerodr.config.pins import LOCK, named_models
+from zerodr.config.user_folders import split_folders
+from zerodr.config.words import read_text
 from zerodr.plan import Plan
 
 FOLDER, SUBSTITUTES = "rehearsal", "rehearsal-stand-ins"
-LINKED = ("Snakefile", "envs", "slurm", "workflow")
+SNAKEFILE = "Snakefile"
+UNLINKED = ("config", "resources", "results", FOLDER, SUBSTITUTES)  # folders of a checkout
 ARCHIVES, REPOSITORIES, CACHE = "mirror", "hub", "cache"  # of stand-ins, below resources/
 SEPARATE = ("config.yaml", Path(LOCK).name, "my")  # of config/
 HEAD = "# Written by a rehearsal from config/config.yaml of the checkout.\n"
@@ -33,7 +36,8 @@ def make_folder(root: Path, substitutes: bool = False) -> Path:
         substitutes: models and archives are made-up ones: neither archives nor locked commits are shared.
     """
     folder = root / (SUBSTITUTES if substitutes else FOLDER)
-    for name in LINKED:
+    folders = [path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    for name in (SNAKEFILE, *(name for name in folders if name not in UNLINKED)):
         _link(folder / name, root / name)
     for path in (root / "config").iterdir():
         if path.name not in SEPARATE:
@@ -45,13 +49,27 @@ def make_folder(root: Path, substitutes: bool = False) -> Path:
         _link(folder / LOCK, root / LOCK)
     mirrors = [folder / "resources" / ARCHIVES] if substitutes else mirrors_of(root)
     changed = {"rehearse": True, "substitutes": substitutes, "mirrors": list(map(os.path.abspath, mirrors))}
-    text = HEAD + yaml.safe_dump(read_config(root / "config") | changed, sort_keys=False)
+    values = read_config(root / "config")
+    changed |= {"byo": list(map(os.path.abspath, split_folders(values["byo"])))} if values.get("byo") else {}
+    text = HEAD + yaml.safe_dump(values | changed, sort_keys=False)
     written = folder / "config/config.yaml"
     if not written.exists() or written.read_text(encoding="utf-8") != text:
         written.write_text(text, encoding="utf-8")
     if os.environ.get("ZERODR_MY"):  # linked in config/my: a relative path means another folder there
         del os.environ["ZERODR_MY"]
     return folder
+
+
+def movable(word: str) -> str:
+    """Write a word of a command line so that it means the same in the folder of a rehearsal: files, own folders."""
+    option, equals, value = word.partition("=")
+    if option == "byo" and equals:
+        return f"byo={','.join(map(os.path.abspath, split_folders(read_text(value))))}"
+    name = value if equals and option.startswith("-") else word
+    if not Path(name).is_file() or Path(name).parts[0] == "results":
+        return word  # a target is in both
+    path = SNAKEFILE if os.path.abspath(name) == os.path.abspath(SNAKEFILE) else os.path.abspath(name)
+    return word.removesuffix(name) + path
 
 
 def _link_custom(links: Path, folder: Path | None) -> None:
@@ -88,7 +106,7 @@ def rehearse(words: Sequence[str], plan: Plan, substitutes: bool, within_s: floa
     home = Path(SUBSTITUTES if substitutes else FOLDER) / "resources"
     folder = make_folder(Path("."), substitutes)
     with _hub(plan, home.absolute()) if substitutes else _nothing() as environment:
-        command = [sys.executable, "-m", "snakemake", *words]
+        command = [sys.executable, "-m", "snakemake", *map(movable, words)]
         process = subprocess.Popen(
             command, cwd=folder, env=os.environ | environment, preexec_fn=_prepare, start_new_session=True
         )
