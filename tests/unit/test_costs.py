@@ -50,6 +50,14 @@ def test_larger_jobs_take_longer_in_proportion_and_smaller_ones_no_less():
     assert costs.estimate([], "dense", 3.0) is None
 
 
+@pytest.mark.parametrize("text", [b"", b'{"spec_digest": "a', b'{"rule": "caf\xc3'])
+def test_a_damaged_record_counts_in_no_estimate_and_is_named(plan, tmp_path, caplog, text):
+    put(tmp_path / "past", "a", "merge_run", 9.0, WHERE, {})
+    (tmp_path / "past/damaged.lineage.json").write_bytes(text)
+    assert [len(past) for past in costs.history(plan, tmp_path / "past").values()] == [1]
+    assert "damaged.lineage.json can't be read" in caplog.text
+
+
 def test_finished_jobs_of_other_rules_say_how_fast_the_machine_is(plan, tmp_path):
     def reckoned(seconds: list[float]) -> float:
         for number, taken in enumerate(seconds):

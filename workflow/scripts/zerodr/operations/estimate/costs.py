@@ -6,6 +6,7 @@ neither says anything the time is unknown, and its limit is shown.
 """
 
 import json
+import logging
 import math
 import os
 import re
@@ -36,6 +37,7 @@ from zerodr.plan.mining import ranked_share
 from zerodr.plan.resources import millions, need, read_collection
 from zerodr.plan.rules import RULES, facts_of
 
+LOG = logging.getLogger("zerodr")
 FARMS = (8, 64)
 START_S = 10.0  # a job's start on a cluster: its queue, Snakemake in the job, Python, imports
 START_HERE_S = 1.0  # the same on this machine, where one process has imported for all
@@ -280,7 +282,13 @@ def _done(row: Collection | None, rule: str, record: Record) -> float:
 
 def _records(folder: Path) -> Iterator[Record]:
     for path in sorted(folder.rglob("*lineage.json")):
-        value = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:  # one damaged record must not end every run
+            LOG.warning(
+                "%s can't be read and counts in no estimate (%s): zerodr verify --all names such files", path, error
+            )
+            continue
         if isinstance(value, dict) and "spec_digest" in value:
             yield value
 
