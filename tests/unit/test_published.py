@@ -12,7 +12,7 @@ from test_table import VALUES, collection, settings_of, write_summary
 
 from zerodr.config.settings import Config, Reference
 from zerodr.errors import ArtifactError
-from zerodr.evaluation.numbers import fixed
+from zerodr.evaluation.numbers import fixed, read_tsv, tsv
 from zerodr.reporting.cells import OKISH, verdict
 from zerodr.reporting.grid import read_summaries
 from zerodr.reporting.published import (
@@ -181,3 +181,10 @@ def test_numbers_of_other_measures_alone_are_named(tmp_path, frame):
     table = compare(frame, reference(tmp_path), settings_of())
     (text,) = published_section(table, settings_of(metric="ndcg_cut_15"))
     assert "is known for nDCG@15; those of nDCG@10 are in published.tsv." in text
+
+
+def test_an_address_with_an_anchor_ends_no_line_of_a_table(tmp_path):
+    source = "https://example.org/readme.md#results"
+    frame = pd.DataFrame({"method": ["dpr", "2024"], "source": [source, "a # b"], "verdict": ["OK", "DRIFT"]})
+    (tmp_path / "table.tsv").write_text(tsv(frame, ["difference: ours minus published", "#1"]))
+    assert read_tsv(tmp_path / "table.tsv").equals(frame)

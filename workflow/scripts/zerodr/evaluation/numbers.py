@@ -8,6 +8,7 @@ No number is shown as a negative zero. Files have the digits of a summary, so th
 ('0.0000', '+0.0000')
 """
 
+import io
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pandas as pd
 
 SMALLEST_P = 1e-99
 DIGITS = "%.10g"
+NOTE = "# "
 NAMES = ("model", "method", "baseline", "collection", "stage")  # columns of names, which may look like numbers
 
 
@@ -61,7 +63,7 @@ def commented(notes: Iterable[str]) -> str:
     >>> commented(["difference: ours minus published"])
     '# difference: ours minus published\\n'
     """
-    return "".join(f"# {note}\n" for note in notes)
+    return "".join(f"{NOTE}{note}\n" for note in notes)
 
 
 def tsv(frame: pd.DataFrame, notes: Iterable[str] = (), digits: str = DIGITS) -> str:
@@ -69,7 +71,17 @@ def tsv(frame: pd.DataFrame, notes: Iterable[str] = (), digits: str = DIGITS) ->
     return frame.to_csv(sep="\t", index=False, float_format=digits, lineterminator="\n") + commented(notes)
 
 
-def read_tsv(path: Path) -> pd.DataFrame:
-    """Read a table that `tsv` wrote, without its notes; names stay text, as a folder may be called `2024` or `nan`."""
-    text = dict.fromkeys(NAMES, str)
-    return pd.read_csv(path, sep="\t", comment="#", dtype=text, keep_default_na=False, na_values=[""])
+def read_tsv(path: Path, *names: str) -> pd.DataFrame:
+    """Read a table that `tsv` wrote, without its notes; a `#` elsewhere, as in an address, ends no line.
+
+    Names stay text, as a folder may be called `2024` or `nan`.
+
+    Args:
+        path: of the table.
+        names: further columns of text.
+    """
+    lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")
+    while lines[-1].startswith(NOTE):
+        lines.pop()
+    text = dict.fromkeys((*NAMES, *names), str)
+    return pd.read_csv(io.StringIO("\n".join(lines)), sep="\t", dtype=text, keep_default_na=False, na_values=[""])

@@ -91,7 +91,7 @@ def leaderboard(files: Files, settings: LeaderboardSettings, graph: Graph, folde
     table, _ = without_empty(settings.table, _scores(numbers, settings.table))
     grid = _grid(frame, numbers, table)
     tests = read_tsv(files["significance"][0])
-    published = pd.read_csv(files["published"][0], sep="\t", comment="#", keep_default_na=False)
+    published = read_tsv(files["published"][0])
     sources = CellSources(
         graph, settings.words, settings.choice, settings.selection, table, frame, tests, published, folder
     )

@@ -18,7 +18,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.measures import MEASURES, label_of
 from zerodr.config.settings import Reference
 from zerodr.errors import ArtifactError, nearest
-from zerodr.evaluation.numbers import fixed, plural, signed, tsv
+from zerodr.evaluation.numbers import fixed, plural, read_tsv, signed, tsv
 from zerodr.reporting.cells import FRACTIONS, LEGEND, verdict
 from zerodr.reporting.grid import TableSettings, fill, table_columns
 from zerodr.reporting.render import markdown_table
@@ -172,9 +172,7 @@ def read_papers(paths: Sequence[Path], settings: TableSettings) -> pd.DataFrame:
     columns = {column.name for column in table_columns(settings) if not column.mark}
     frames = [pd.DataFrame(columns=COLUMNS)]
     for path in paths:
-        cells = pd.read_csv(
-            path, sep="\t", comment="#", dtype={"published": str}, keep_default_na=False, na_values=[""]
-        )
+        cells = read_tsv(path, "published")
         cells = cells[cells["column"].isin(columns) & cells["metric"].isin(MEASURE_OF.values()) & cells["ours"].notna()]
         cells = cells.rename(columns={"column": "collection"}).assign(kind="published")
         frames.append(cells.assign(reference=pd.to_numeric(cells["published"]))[COLUMNS])
