@@ -1,4 +1,4 @@
-"""The main table in LaTeX: marks, their legend, notes below the numbers."""
+"""The main table in LaTeX: marks, their legend, notes below the numbers; tables of items as pages."""
 
 from __future__ import annotations
 
@@ -38,3 +38,9 @@ def test_all_special_characters_of_a_note_are_escaped():
     escaped = render.escape(r"50% of a_b & {c} < $1 ~ ^ # \d | ▲")
     plain = re.sub(r"\\text\w+\{\}|\\[&%_#${}]|\$\^\{\+\}\$", "", escaped)
     assert not set(plain) & set("&%_#${}~^\\<>|▲"), escaped
+
+
+def test_tags_in_the_texts_of_a_table_are_shown_on_its_page():
+    table = render.markdown_table(["", "query"], [["1", "what is <br> in html"], ["2", "<!-- <script>x</script>"]])
+    page = render.page(table, "A & B")
+    assert "what is &lt;br&gt; in html" in page and "&lt;!-- &lt;script&gt;" in page and "<title>A &amp; B" in page

@@ -1,6 +1,7 @@
 """Render a filled table as tsv, Markdown, HTML and LaTeX."""
 
 import csv
+import html
 import io
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -195,9 +196,9 @@ def significance_section(tests: pd.DataFrame, settings: TableSettings) -> tuple[
 
 
 def page(markdown_text: str, title: str) -> str:
-    """Convert Markdown to one self-contained HTML page."""
-    body = MarkdownIt("commonmark").enable("table").render(markdown_text)
-    return PAGE.format(title=title, body=body)
+    """Convert Markdown to one self-contained HTML page; tags in texts, as queries have them, are shown."""
+    body = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown_text)
+    return PAGE.format(title=html.escape(title), body=body)
 
 
 def tex(grid: Grid, notes: list[str], settings: TableSettings, marks: Marks) -> str:
