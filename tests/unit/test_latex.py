@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pandas as pd
+import pytest
 from test_table import VALUES, settings_of, write_summary
 
 from zerodr.evaluation.compare import TEST_COLUMNS
@@ -32,6 +33,17 @@ def test_letters_and_marks_of_the_numbers_are_explained_in_print(tmp_path):
     assert below.count(r"\par") == len(notes) + 1
     assert text.isascii() and not re.search(r"(?<!\\)%", below)
     assert text.count("{") == text.count("}")
+
+
+@pytest.mark.parametrize("label", ["[ours] Dense", "*Dense"])
+def test_no_row_begins_with_what_the_row_above_would_take(tmp_path, label):
+    files = [
+        write_summary(tmp_path, model, name, value) for model, row in VALUES.items() for name, value in row.items()
+    ]
+    methods = [method.model_copy(update={"label": label}) for method in settings_of().methods]
+    settings = settings_of().model_copy(update={"methods": tuple(methods)})
+    rows = render.tex(fill(read_summaries(files), settings), [], settings, {}).split("\n")
+    assert not [row for row in rows if row.startswith(("[", "*"))] and any(row.startswith("{}" + label) for row in rows)
 
 
 def test_all_special_characters_of_a_note_are_escaped():

@@ -211,7 +211,9 @@ def tex(grid: Grid, notes: list[str], settings: TableSettings, marks: Marks) -> 
         cells(grid, signs, r"\textbf{{{}}}", r"\textit{{{}}}", settings.published),
         strict=True,
     )
-    rows = [(name, " & ".join([escape(labels[name]), *row]) + r" \\") for name, row in numbers]
+    # `\\` and `\midrule` would take brackets or a star at the start of the next row for theirs.
+    firsts = {name: "{}" * label.startswith(("[", "*")) + escape(label) for name, label in labels.items()}
+    rows = [(name, " & ".join([firsts[name], *row]) + r" \\") for name, row in numbers]
     width = len(grid.columns) + 1
     body = under_families(
         rows, settings, lambda family: rf"\multicolumn{{{width}}}{{l}}{{\emph{{{escape(family)}}}}} \\"
