@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 import torch
 import yaml
 from search_helpers import make_collection
-from tests.unit.config_helpers import copy_config
+from tests.unit.config_helpers import copy_config, lab_plan
 from tests.unit.paper_helpers import told
 
 from zerodr.artifacts.stage import StageSpec, run_spec
@@ -22,6 +23,7 @@ from zerodr.papers.moma.learn_mixture import FACTS, learn_mixture
 from zerodr.papers.moma.mixture import Ranked, Reader
 from zerodr.papers.moma.read_memories import read_memories
 from zerodr.papers.moma.report_mixtures import mixtures
+from zerodr.plan.registry import PARAMS
 
 SIZE, COUNT = 24, 60
 DOCUMENTS, QUERIES = [f"d{i:02}" for i in range(COUNT)], [f"q{i:02}" for i in range(COUNT)]
@@ -58,7 +60,7 @@ def learn(
     **changed,
 ) -> Reader:
     """Run the stage."""
-    names = ["c" if name == "source" else name for name in memories]
+    names = list(dict.fromkeys("c" if name == "source" else name for name in memories))
     inputs = {
         "queries": "train.npy",
         "held_out": "dev.npy",
@@ -209,6 +211,23 @@ def test_a_recipe_that_makes_no_sense_is_refused(tmp_path, settings, said):
     (tmp_path / "config/methods/bad.yaml").write_text(yaml.safe_dump(recipe))
     with pytest.raises(ConfigError, match=said):
         load_bench(tmp_path, {"scale": "lab"})
+
+
+def test_a_target_or_source_that_is_also_named_is_read_once(source):
+    copy_config(source)
+    named = {"model": "all-minilm-l6-v2", "memories": ["source", "nfcorpus", "squad-v1.1"]}
+    recipe = {"kind": "mixture", "label": "named", "description": "none", "settings": named}
+    (source / "config/methods/named.yaml").write_text(yaml.safe_dump(recipe))
+    plan = lab_plan(source, collections=["nfcorpus", "scifact"])
+    files = {name: f"results/collections/{name}/manifest.json" for name in ("nfcorpus", "scifact", "squad-v1.1")}
+    for target, names in {"nfcorpus": ["nfcorpus"], "scifact": ["scifact", "nfcorpus"]}.items():
+        job = SimpleNamespace(model="named", collection=target, protocol="standard")
+        names = [*names, "squad-v1.1"]
+        assert PARAMS["read_memories"](plan, job)["memories"] == names
+        assert plan.inputs("read_memories")(job)["collections"] == [files[name] for name in names]
+    learned = plan.inputs("learn_mixture")(SimpleNamespace(model="named"))
+    assert learned["collections"] == [files["squad-v1.1"], files["nfcorpus"]]
+    assert torch.equal(learn("once", ("source",)).augmenter, learn("twice", ("source", "c")).augmenter)
 
 
 def test_the_page_averages_what_episodes_changed(source):

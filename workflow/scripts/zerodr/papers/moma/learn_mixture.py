@@ -73,7 +73,7 @@ class Pool(NamedTuple):
     @classmethod
     def open(cls, stage: Stage, settings: LearnMixtureSettings) -> Pool:
         """Read the inputs `memories`, `collections`, `corpus` and `collection`."""
-        names = [settings.collection if name == SOURCE else name for name in settings.memories]
+        names = list(dict.fromkeys(settings.collection if name == SOURCE else name for name in settings.memories))
         mixture = Mixture.open(stage, names)
         vectors = np.concatenate([Vectors.open(path).array for path in stage.paths("corpus")])
         ids = corpus_ids(stage.path("collection"))

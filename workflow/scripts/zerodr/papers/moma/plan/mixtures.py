@@ -1,9 +1,9 @@
 """Plan a mixture over vectors that stay: episodes on the source, queries of targets that read memories."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from zerodr.config.feedback import MixtureSettings
+from zerodr.papers.moma.checks import mixture
 from zerodr.papers.moma.items import MixturesItem
 from zerodr.papers.moma.settings import SOURCE
 from zerodr.plan import paths
@@ -23,16 +23,22 @@ RULES |= {
 }
 
 
-def _memories(plan: Plan, settings: MixtureSettings, target: str, protocol: str) -> Files:
+def _memories(plan: Plan, method: str, target: str, protocol: str) -> Files:
     """Return embeddings and manifests of the mixture, in which a target stands for the source."""
-    names = _named(settings, target)
+    settings, names = plan.bench.settings(method, MixtureSettings), _named(plan, method, target)
     shards = [(name, shard) for name in names for shard in plan.shard_names("corpus", name)]
     vectors = [embeddings_for(plan, settings.model, name, shard, protocol) for name, shard in shards]
     return {"memories": vectors, "collections": [paths.collection(name) for name in names]}
 
 
-def _named(settings: MixtureSettings, target: str) -> Sequence[str]:
-    return [target if name == SOURCE else name for name in settings.memories]
+def _named(plan: Plan, method: str, target: str) -> list[str]:
+    """List the collections of a mixture, each once.
+
+    Raises:
+        ConfigError: two are the same corpus.
+    """
+    asked, where = plan.bench.settings(method, MixtureSettings).memories, f"method {method}: memories of {target}"
+    return mixture(where, asked, {SOURCE: target}, plan.bench.collections, 0)
 
 
 @inputs("learn_mixture")
@@ -46,7 +52,7 @@ def _learning_inputs(plan: Plan, wc: Any) -> Files:
     shards = plan.shard_names("corpus", source)
     corpus = [embeddings_for(plan, settings.model, source, shard, PROTOCOL) for shard in shards]
     return (
-        asked | {"corpus": corpus, "collection": paths.collection(source)} | _memories(plan, settings, source, PROTOCOL)
+        asked | {"corpus": corpus, "collection": paths.collection(source)} | _memories(plan, wc.model, source, PROTOCOL)
     )
 
 
@@ -58,18 +64,18 @@ def _learning_params(plan: Plan, wc: Any) -> Params:
 
 @inputs("read_memories")
 def _reading_inputs(plan: Plan, wc: Any) -> Files:
-    settings = plan.bench.settings(wc.model, MixtureSettings)
+    model = plan.bench.settings(wc.model, MixtureSettings).model
     return {
-        "queries": searched_queries(plan, settings.model, wc.collection, wc.protocol),
+        "queries": searched_queries(plan, model, wc.collection, wc.protocol),
         "collection": paths.collection(wc.collection),
         "attention": paths.learned_attention(wc.model),
-    } | _memories(plan, settings, wc.collection, wc.protocol)
+    } | _memories(plan, wc.model, wc.collection, wc.protocol)
 
 
 @params("read_memories")
 def _reading_params(plan: Plan, wc: Any) -> Params:
     settings = plan.bench.settings(wc.model, MixtureSettings)
-    named = {"memories": list(_named(settings, wc.collection)), "documents": settings.documents}
+    named = {"memories": _named(plan, wc.model, wc.collection), "documents": settings.documents}
     return named | ranking(plan, wc, "language", "depth")
 
 
