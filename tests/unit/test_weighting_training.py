@@ -110,6 +110,20 @@ def test_group_dro_weighs_with_the_new_weights(data, folder):
         assert loss_of(found) == pytest.approx((omega * losses)[present].sum().item(), rel=1e-5)
 
 
+def test_a_batch_whose_groups_lost_their_weight_is_named(data, folder, caplog):
+    model, (first, *others) = tiny(folder), clusters_of(data)
+    objective = weighted(model, data, **(DEFAULTS | {"mode": "group_dro", "eta": 0.5}))
+    objective.state.omega = torch.tensor([1.0] + [1e-60] * len(others), dtype=torch.float64)
+    for step, lacks in enumerate((True, False, True)):
+        batch = batch_of(data, step=step)
+        rows = batch.groups != first if lacks else batch.groups >= 0
+        batch = Batch(step, batch.rows[rows], batch.documents[rows], None, batch.groups[rows])
+        assert (loss_of(one_step(model, data, objective, batch)) == 0) == (lacks or first not in batch.groups)
+        assert objective.on_step(step + 1)["batches_without_weight"] == (lacks or first not in batch.groups)
+    (said,) = [record.message for record in caplog.records if "nothing was learned" in record.message]
+    assert "from the batch of step 1: the weights of all its groups are 0: lower groups.eta" in said
+
+
 def test_devices_with_the_same_queries_are_one_device(data, folder):
     """Gradients that are added up over equal parts have the cosines of one part; losses and weights are each part's."""
     model, once = tiny(folder), batch_of(data, 4)

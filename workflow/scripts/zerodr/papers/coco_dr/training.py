@@ -68,7 +68,7 @@ class ClusterWeighted(Objective):
         self.steps, self.temperature = steps, math.nan
         self.skipped = self.finished = 0
         self.similarity_sd = math.nan
-        self.warned = False
+        self.warned = self.warned_of_batch = False
         self.trace_steps: list[int] = []
         self.trace: list[Tensor] = []
         self._forget()
@@ -80,6 +80,7 @@ class ClusterWeighted(Objective):
         self._riding = False
         self._read_later = False
         self._skip = 0
+        self._weightless = False
 
     @property
     def only_vectors(self) -> bool:
@@ -93,8 +94,9 @@ class ClusterWeighted(Objective):
             self._next = cluster_weights.from_losses(self.settings, self.state, seen)
         lagged = self.settings.uses_gradients and self.settings.timing == "lagged"
         omega = self.state.omega if lagged else self._next.omega
-        weights = cluster_weights.weights_of(self.settings, omega, seen).to(seen.losses)
-        return {self.base.name: (weights * seen.losses).sum()}
+        weights = cluster_weights.weights_of(self.settings, omega, seen)
+        self._weightless = not bool(weights.to(seen.losses.dtype).any())
+        return {self.base.name: (weights.to(seen.losses) * seen.losses).sum()}
 
     def watching(self) -> AbstractContextManager[None]:
         """Let the engine see the texts."""
@@ -219,6 +221,9 @@ class ClusterWeighted(Objective):
             effective = math.exp(entropy) / devices
             facts |= {"omega_entropy": entropy / math.log(max(len(omega), 2)), "effective_groups": effective}
             self._check(effective)
+            if self.settings.mode == "group_dro" or not self.settings.normalise_present:
+                facts["batches_without_weight"] = float(self._weightless)
+                self._check_batch()
         if self.settings.uses_gradients:
             facts |= {"similarity_sd": self.similarity_sd, "skipped_updates": float(self.skipped)}
             facts |= {"temperature": self.temperature} if self.settings.effective is not None else {}
@@ -240,6 +245,15 @@ class ClusterWeighted(Objective):
         }[settings.mode]
         few = f"after {self.finished} steps the weights are those of {effective:.1f} of {count} groups"
         log.warning("groups: %s: %s", few, reason)
+
+    def _check_batch(self) -> None:
+        """Warn once of a batch whose groups have no weight left; the curves show the share of such batches."""
+        if self.warned_of_batch or not self._weightless:
+            return
+        self.warned_of_batch = True
+        what = f"nothing was learned from the batch of step {self.finished}: the weights of all its groups are 0"
+        step = "lower groups.eta" if self.settings.mode == "group_dro" else "set groups.normalise_present: true"
+        log.warning("groups: %s: %s, or take larger batches, which hold more groups", what, step)
 
 
 def weigh_clusters(
