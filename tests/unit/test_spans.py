@@ -34,6 +34,8 @@ def never() -> float:
         ),
         ("A heading\n\nTwo   words\nand more. End", ["A heading", "Two words and more.", "End"]),
         ("今天很好。去公园吧！好吗？“好的。”他说。", ["今天很好。", "去公园吧！", "好吗？", "“好的。”他说。"]),
+        ("वह आया है। वह गया है॥ क्या? हाँ।", ["वह आया है।", "वह गया है॥", "क्या?", "हाँ।"]),
+        ("هل تحب القطط؟ نعم (حقا؟) أحبها.", ["هل تحب القطط؟", "نعم (حقا؟) أحبها."]),
         (
             "one jet . it mixes (see fig. 3) . does it?  'yes.'",
             ["one jet .", "it mixes (see fig. 3) .", "does it?", "'yes.'"],
@@ -91,6 +93,7 @@ def test_two_short_sentences_are_mostly_one_span():
 
 def test_east_asian_sentences_are_joined_without_space():
     assert joined(["好吗？", "好的。", "Yes.", "No."]) == "好吗？好的。Yes. No."
+    assert joined(["क्या?", "हाँ।", "नहीं।"]) == "क्या? हाँ। नहीं।"
 
 
 @pytest.fixture

@@ -122,3 +122,9 @@ def test_a_first_row_of_several_words_that_differs_from_the_others_names_the_col
     assert [row.id for row in documents][:7] == [*(f"a.csv#{n}" for n in range(1, 7)), "b.csv#1"]
     assert documents[0].text.startswith("The pump of floor 0") and len(documents) == 16
     assert "text is column 'Description (EN)'" in remarks[0] and "text is column 'column 1'" in remarks[1]
+
+
+def test_passages_end_with_sentences_of_other_scripts():
+    sentence = "यह एक छोटा वाक्य है।"
+    passages = [one.text for one in cut([Block(0, " ".join([sentence] * 12))], "x", Cut(words=30, overlap=0))]
+    assert len(passages) > 1 and all(one.endswith("है।") and "  " not in one for one in passages)

@@ -62,6 +62,8 @@ def test_units_by_full_stop():
         ("He saw Fig. 3 e.g. here. Dr. Smith left.", ["He saw Fig. 3 e.g. here.", "Dr. Smith left."]),
         ("A line\nand another. End", ["A line", "and another.", "End"]),
         ("今天很好。去公园吧！好吗？“好的。”他说。", ["今天很好。", "去公园吧！", "好吗？", "“好的。”他说。"]),
+        ("वह आया है। वह गया है॥ क्या? हाँ।", ["वह आया है।", "वह गया है॥", "क्या?", "हाँ।"]),
+        ("هل تحب القطط؟ نعم (حقا؟) أحبها.", ["هل تحب القطط؟", "نعم (حقا؟) أحبها."]),
         ("他来了吗?来了!好", ["他来了吗?", "来了!", "好"]),
         ("no boundary at all", ["no boundary at all"]),
         ("the jet mixes . it spreads (see fig. 3) . why?", ["the jet mixes .", "it spreads (see fig. 3) .", "why?"]),

@@ -8,6 +8,8 @@ from zerodr.config.loose_files import Cut
 
 IDEOGRAPH = re.compile("[\u3040-\u30ff\u3400-\u9fff]")
 END = re.compile(r"(?<=[。！？])(?![。！？”’」』）])")  # no blank follows, so syntok sees no end there
+SPACED = "।॥۔؟።։។။"  # ends in Hindi, Bengali, Urdu, Arabic, Amharic, Armenian, Khmer, Burmese; syntok knows none
+SPACED_END = re.compile(rf"""(?<=[{SPACED}])(?![{SPACED}.!?"'”’»)\]])\s*""")
 LETTERS = 12  # of a word, on average, at most: writing without blanks, and what is no text
 SMALL = 4  # a section shorter than a SMALLth of a passage goes on in the next section's passage
 
@@ -157,5 +159,6 @@ def sentences_of(text: str) -> list[str]:
     for paragraph in segmenter.analyze(text):
         for tokens in paragraph:
             passage = text[tokens[0].offset : tokens[-1].offset + len(tokens[-1].value)]
-            sentences += [piece for piece in END.split(passage) if piece.strip()]
+            pieces = (piece for whole in END.split(passage) for piece in SPACED_END.split(whole))
+            sentences += [piece for piece in pieces if piece.strip()]
     return sentences

@@ -4,6 +4,8 @@ import random
 import re
 from collections.abc import Callable, Sequence
 
+from zerodr.collections.cutting import SPACED_END
+
 EAST_ASIAN_END = re.compile(r"(?<=[。！？｡])(?![。！？｡”’」』）])")  # no space follows, so syntok sees no end there
 IDEOGRAPHS = "\u3040-\u30ff\u3400-\u9fff"
 AFTER_STOP = re.compile(r"""[.!?]["')\]]*\s+["'(\[]*[^\W\d_]""")  # as far as the next sentence's first letter
@@ -22,7 +24,8 @@ def sentences_of(text: str) -> Sentences:
     for paragraph in segmenter.analyze(with_capitals(text)):
         for tokens in paragraph:
             passage = text[tokens[0].offset : tokens[-1].offset + len(tokens[-1].value)]
-            sentences += [" ".join(piece.split()) for piece in EAST_ASIAN_END.split(passage)]
+            for piece in EAST_ASIAN_END.split(passage):
+                sentences += [" ".join(one.split()) for one in SPACED_END.split(piece)]
     return [sentence for sentence in sentences if sentence]
 
 

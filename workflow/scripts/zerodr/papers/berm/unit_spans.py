@@ -9,9 +9,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from zerodr.collections.cutting import SPACED_END
 from zerodr.mining.cut import with_capitals
 
-NO_SPACE_END = re.compile(r"(?:(?<=[。！？｡])|(?<=[\u3040-\u30ff\u3400-\u9fff][!?]))(?![。！？｡!?”’」』）])")
+NO_SPACE_END = r"(?:(?<=[。！？｡])|(?<=[\u3040-\u30ff\u3400-\u9fff][!?]))(?![。！？｡!?”’」』）])"
+FURTHER_END = re.compile(f"{NO_SPACE_END}|{SPACED_END.pattern}")  # of sentences that syntok does not end
 LINE = re.compile(r"[^\r\n\u2028\u2029]+")
 Span = tuple[int, int]
 
@@ -37,9 +39,9 @@ class Token(NamedTuple):
 def sentence_starts(text: str) -> list[int]:
     """Offsets at which each sentence of a text begins, ascending.
 
-    Ends are . ! ? (syntok's rules: abbreviations, decimals and addresses are none) and line breaks; where no space
-    follows, as in Chinese, full-width punctuation alone. In a line without a capital letter any letter after an end
-    begins a sentence.
+    Ends are . ! ? (syntok's rules: abbreviations, decimals and addresses are none), those of other scripts (। ؟) and
+    line breaks; where no space follows, as in Chinese, full-width punctuation alone. In a line without a capital letter
+    any letter after an end begins a sentence.
     """
     from syntok import segmenter
 
@@ -49,7 +51,7 @@ def sentence_starts(text: str) -> list[int]:
             for tokens in paragraph:
                 first, last = tokens[0], tokens[-1]
                 low, high = first.offset, last.offset + len(last.value)
-                cuts = [low + match.start() for match in NO_SPACE_END.finditer(line.group()[low:high])]
+                cuts = [low + match.end() for match in FURTHER_END.finditer(line.group()[low:high])]
                 starts += [line.start() + low, *(line.start() + cut for cut in cuts if cut < high)]
     return starts
 
