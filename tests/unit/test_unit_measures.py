@@ -5,14 +5,21 @@ from __future__ import annotations
 import csv
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.config_helpers import copy_config, lab_plan
+from tests.unit.model_helpers import SMALL, tiny_settings
+from tests.unit.training_helpers import seal
 from tests.unit.unit_helpers import label, lay_out, segment
 
 from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.encoders.start.initial import from_scratch
+from zerodr.errors import ModelError
 from zerodr.papers.berm.measure_units import (
     absolute_cosine,
     balance_variance,
@@ -24,6 +31,8 @@ from zerodr.papers.berm.measure_units import (
     two_axes,
     unit_dots,
 )
+from zerodr.papers.berm.training import check_space
+from zerodr.plan.registry import PARAMS
 
 Q, P = np.array([[1.0, 0.5, 2.0, -1.0]]), np.array([[1.0, 1.0, 0.5, 0.0]])
 E = np.array([[[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0], [9.0, 9.0, 9.0, 9.0]]])
@@ -100,7 +109,7 @@ def project(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_the_stage_measures_a_model(project):
+def measured(**params: object) -> dict[str, dict[str, str]]:
     run_spec(
         StageSpec(
             "measure_units",
@@ -113,13 +122,43 @@ def test_the_stage_measures_a_model(project):
                 "labels": "results/labels/manifest.json",
             },
             {"measures": "results/measures.tsv"},
-            {"pairs": 30},
+            {"pairs": 30} | params,
             13,
             1,
         )
     )
-    rows = {row["measure"]: row for row in csv.DictReader(open("results/measures.tsv"), delimiter="\t")}
+    return {row["measure"]: row for row in csv.DictReader(open("results/measures.tsv"), delimiter="\t")}
+
+
+def test_the_stage_measures_a_model(project):
+    rows = measured()
     assert float(rows["random_accuracy"]["mean"]) == pytest.approx(1 / 3, rel=1e-4)
     assert {row["count"] for row in rows.values()} == {"30"}
     assert 0 <= float(rows["absolute_cosine"]["mean"]) <= 1 and float(rows["balance_variance"]["mean"]) > 0
     assert float(rows["extractability_accuracy"]["low"]) <= float(rows["extractability_accuracy"]["mean"])
+
+
+def test_units_are_measured_in_the_space_that_was_trained(project):
+    model, _ = from_scratch(tiny_settings(head="ance", document_tokens=64, query_tokens=16), Path("results/source"), 3)
+    shutil.rmtree("results/init")
+    model.save(Path("results/init"))
+    seal(Path("results/init"))
+    segment()
+    label()
+    lengths = {space: float(measured(unit_space=space)["unit_norm"]["mean"]) for space in ("raw", "head")}
+    assert lengths["raw"] != pytest.approx(lengths["head"], rel=0.01)
+    assert lengths["head"] == pytest.approx(SMALL["hidden"] ** 0.5, rel=0.005)  # its last layer is a LayerNorm
+    narrow = SimpleNamespace(contract=SimpleNamespace(dimension=8, source="narrow"), tower=model.tower)
+    with pytest.raises(ModelError, match="vectors of 8 components, its tokens have 32"):
+        check_space(narrow, "raw")
+
+
+def test_the_space_of_a_models_losses_is_that_of_its_measures(tmp_path):
+    copy_config(tmp_path)
+    berm = {"variants": {"in-head": {"settings": {"chain": {"ep0": {"berm": {"unit_space": "head"}}}}}}}
+    recipe = {"like": "berm-dpr", "label": "head", "description": "test"} | berm
+    (tmp_path / "config/methods/mine.yaml").write_text(yaml.safe_dump(recipe))
+    made = lab_plan(tmp_path)
+    for model, form in {"mine": {}, "mine+in-head": {"unit_space": "head"}}.items():
+        params = PARAMS["measure_units"](made, SimpleNamespace(units_of="berm-dpr", model=model))
+        assert params == {"pairs": params["pairs"], "title_join": params["title_join"]} | form

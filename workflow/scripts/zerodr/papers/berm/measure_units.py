@@ -24,6 +24,8 @@ from zerodr.errors import ArtifactError
 from zerodr.mining.positives import rows_among
 from zerodr.papers.berm import unit_table
 from zerodr.papers.berm.losses import pool_units
+from zerodr.papers.berm.settings import UnitSpace
+from zerodr.papers.berm.training import check_space
 from zerodr.papers.berm.unit_scores import IGNORED
 from zerodr.training.data.batches import length_groups
 
@@ -119,6 +121,8 @@ class MeasureUnitsSettings(JoinedTexts):
     """Pairs with an essential unit that are looked at (a seeded sample)."""
     matching: Matching = "raw"
     """Form of the matching vector: that of the model's R2."""
+    unit_space: UnitSpace = "raw"
+    """Space of the units: that of the model's losses."""
 
 
 def measure_units(stage: Stage) -> None:
@@ -126,17 +130,19 @@ def measure_units(stage: Stage) -> None:
 
     Raises:
         ArtifactError: units of other tokens than the model reads, or no pair with an essential unit.
-        ModelError: a model without token states.
+        ModelError: a model without token states, or of another size than these, with units in raw space.
     """
     settings = validate(MeasureUnitsSettings, stage.params, stage.spec.name())
     torch.set_num_threads(max(1, stage.threads))
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = BiEncoder.load(stage.path("model")).to(device)
     unit_table.check_tokens(stage.path("units"), stage.path("labels"), model, settings.title_join)
+    check_space(model, settings.unit_space)
+    head = settings.unit_space == "head"
     queries, documents, labels = sampled(stage, settings.pairs)
     asked = unit_table.query_texts(stage.path("source"), pa.array(queries))
     wanted = list(dict.fromkeys(documents))
-    passages, units, valid = embedded(model, *passages_with_units(stage, wanted, settings.title_join), device)
+    passages, units, valid = embedded(model, *passages_with_units(stage, wanted, settings.title_join), device, head)
     numbers = {key: row for row, key in enumerate(wanted)}
     rows = np.array([numbers[key] for key in documents], np.int64)
     asked_vectors = vectors_of(model, asked, device)
@@ -201,11 +207,12 @@ def passages_with_units(stage: Stage, wanted: Sequence[str], title_join: str | N
 
 
 def embedded(
-    model: BiEncoder, texts: Sequence[str], spans: Spans, device: str
+    model: BiEncoder, texts: Sequence[str], spans: Spans, device: str, head: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Vectors (N, D), units (N, U, D) and which units there are (N, U)."""
+    """Vectors (N, D), units (N, U, D) and which there are (N, U); `head`: layers after pooling read units, too."""
     tokens, most = model.tokenize(list(texts), "document"), max(len(passage_spans) for passage_spans in spans)
-    size = model.tower("document").transformer.config.hidden_size
+    tower = model.tower("document")
+    size = model.contract.dimension if head else tower.transformer.config.hidden_size
     vectors = np.zeros((len(texts), model.contract.dimension), np.float32)
     units, valid = np.zeros((len(texts), most, size), np.float32), np.zeros((len(texts), most), bool)
     for batch in length_groups([len(ids) for ids in tokens], WASTE, BATCH):
@@ -217,6 +224,8 @@ def embedded(
         with torch.no_grad():
             encoded, states = model.encode_tokens(features, "document")
             pooled, there = pool_units(states, on_device(torch.from_numpy(numbers), device), most)
+            for project in tower.projections if head else ():
+                pooled = project(pooled)
         vectors[batch], units[batch], valid[batch] = (tensor.cpu().numpy() for tensor in (encoded, pooled, there))
     return vectors, units, valid
 

@@ -213,7 +213,7 @@ def _measure_params(plan: Plan, wc: Any) -> Params:
     stage = plan.chains.find_stage(plan.chains.link(wc.model))
     losses = None if stage is None else stage.find("berm")
     # Told where it is not the default: other measurements stay as they are.
-    form = {"matching": "scaled"} if losses is not None and losses.matching == "scaled" else {}
+    form = {} if losses is None else losses.model_dump(include={"matching", "unit_space"}, exclude_defaults=True)
     return {"pairs": MEASURED_PAIRS, "title_join": _pairs(plan, wc.units_of)["title_join"], **form}
 
 

@@ -36,7 +36,7 @@ class Balance(TokenLoss):
     """
 
     def __init__(self, settings: BalanceSettings, encoder: BiEncoder) -> None:
-        check_space(encoder, settings, "balance")
+        check_space(encoder, settings.unit_space, "balance")
         check_tokenizer(encoder.contract.source, encoder.tokenizer, settings.cut)
         self.settings, self.tokenizer, self.lowercase = settings, encoder.tokenizer, encoder.contract.lowercase
         self.projections = encoder.tower("document").projections if settings.unit_space == "head" else ()

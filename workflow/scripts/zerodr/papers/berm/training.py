@@ -20,7 +20,7 @@ from zerodr.config.params import FinetuneParams
 from zerodr.encoders.network.moving import Features, features_on, on_device
 from zerodr.errors import ArtifactError, ConfigError, ModelError
 from zerodr.papers.berm.losses import balanced, labelled, matching_vector, pool_units, r1, r2, unit_scores
-from zerodr.papers.berm.settings import BalanceSettings, BermSettings, UnitKeys
+from zerodr.papers.berm.settings import BermSettings, UnitKeys, UnitSpace
 from zerodr.papers.berm.train_reader import READER
 from zerodr.papers.berm.unit_table import UnitTable, load_units
 from zerodr.training.additions import Addition, PaperTraining, Prepared, together
@@ -51,7 +51,7 @@ class EncodedUnits(Encoded):
     units: Units | None = None
 
 
-def check_space(model: Any, settings: BermSettings | BalanceSettings, key: str = "berm") -> None:
+def check_space(model: Any, space: UnitSpace, key: str = "berm") -> None:
     """Check that vectors of passages and of units have one size, so that inner products of both exist.
 
     `key` names the settings in messages.
@@ -60,7 +60,7 @@ def check_space(model: Any, settings: BermSettings | BalanceSettings, key: str =
         ModelError: vectors of another size than token states, and units in raw space.
     """
     size, states = model.contract.dimension, model.tower("document").transformer.config.hidden_size
-    if size != states and settings.unit_space == "raw":
+    if size != states and space == "raw":
         problem = (
             f"makes vectors of {size} components, its tokens have {states}: units "
             "in raw space can't be compared with them"
@@ -248,7 +248,7 @@ class UnitLosses(Addition):
     def forward(self, forward: Forward) -> UnitForward:
         """Units are pooled from the pass of their passages."""
         model, examples = forward.model, forward.examples
-        check_space(model, self.settings)
+        check_space(model, self.settings.unit_space)
         folders = self.stage.path("units"), self.stage.path("labels")
         table = load_units(*folders, examples, model, self.params.title_join)
         head = self.settings.unit_space == "head"
