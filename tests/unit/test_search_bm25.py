@@ -99,6 +99,15 @@ def test_blank_main_fields_are_left_out_and_counted(here):
     assert (many["notes"]["documents"], many["notes"]["blank_documents"]) == (4, 2)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_documents_of_control_characters_alone_are_left_out(tmp_path, monkeypatch, backend):
+    documents = [("a", "", "a fox"), ("b", "", "\x02"), ("c", "\x00", "\x01 \x1f")]
+    write_collection(tmp_path / "results/collections/odd", documents, [("q", "fox")])
+    monkeypatch.chdir(tmp_path)
+    assert read_record(run_index(backend, name="odd"))["notes"]["blank_documents"] == 2
+    assert read_run(run_search(backend, name="odd"))["document"].tolist() == ["a"]
+
+
 def test_multifield_adds_the_title_again(here):
     flat, many = read_run(run_search("lucene")), read_run(run_search("lucene", "multifield"))
     assert many["score"].iloc[0] != flat["score"].iloc[0]

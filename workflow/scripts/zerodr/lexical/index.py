@@ -18,6 +18,8 @@ from zerodr.lexical.lucene import fill_lucene
 log = logging.getLogger("zerodr")
 VOLATILE = (f"{LUCENE}/*.si",)
 """Lucene writes the time into these files."""
+CONTROLS = "".join(map(chr, range(33)))
+"""Blanks to Java, and so to Lucene, which refuses a document of them alone."""
 
 
 def index_bm25(stage: Stage) -> None:
@@ -46,7 +48,7 @@ def build_index(collection: Path, folder: Path, scratch: Path, settings: TermInd
 
     def indexed() -> Iterator[list[IndexedDocument]]:
         for block in ordered_documents(collection, scratch):
-            rows = [document for document in block if main_field(document, settings.fields).strip()]
+            rows = [document for document in block if has_text(document, settings.fields)]
             ids.extend(document.id for document in rows)
             yield rows
             progress.add(len(block))
@@ -63,6 +65,6 @@ def build_index(collection: Path, folder: Path, scratch: Path, settings: TermInd
     return about
 
 
-def main_field(document: IndexedDocument, fields: str) -> str:
-    """Return the text that is searched as `contents`."""
-    return document.flat() if fields == "flat" else document.text
+def has_text(document: IndexedDocument, fields: str) -> bool:
+    """Test whether the field that is searched as `contents` holds more than blanks and control characters."""
+    return bool((document.flat() if fields == "flat" else document.text).strip().strip(CONTROLS))

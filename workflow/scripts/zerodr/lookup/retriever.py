@@ -30,7 +30,7 @@ from zerodr.encoders.folder.retriever import DENSE, INDEX, LEXICAL, RetrieverFac
 from zerodr.encoders.inference.encoder import Encoder, encode_batches, load_encoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, MachineError
 from zerodr.lexical.folder import ABOUT, IndexedDocument, read_about, read_ids, write_ids
-from zerodr.lexical.index import main_field
+from zerodr.lexical.index import has_text
 from zerodr.lexical.light import LightIndex, count_terms, join_postings, write_postings
 from zerodr.lexical.search import SearchSettings
 from zerodr.lookup.documents import Documents
@@ -214,7 +214,7 @@ class Retriever:
     def _words(self, method: str, gone: set[str], new: dict[str, tuple[str, str]]) -> Words:
         old, settings = self._now.words[method], self._settings(method)
         documents = [IndexedDocument(name, *text) for name, text in new.items()]
-        filled = [document for document in documents if main_field(document, settings.fields).strip()]
+        filled = [document for document in documents if has_text(document, settings.fields)]
         counted = count_terms(old.index.analyze(document.flat()) for document in filled)
         stays = [name not in gone for name in old.ids.to_pylist()] + [True] * len(filled)
         ids = pa.concat_arrays([old.ids, pa.array([document.id for document in filled], pa.string())])
