@@ -15,7 +15,7 @@ import pytest
 from publish_helpers import URI, Walk, absolute, plan, template
 from tiny_bench import ARCHIVE, COLLECTION, MODEL, TABLE, make_bench, plan_of, run_stage
 
-from zerodr.artifacts.record import read_record, write_json
+from zerodr.artifacts.record import read_record, record_path, write_json
 from zerodr.errors import MachineError
 from zerodr.lineage import store, views
 from zerodr.lineage.graph import Graph
@@ -90,6 +90,17 @@ def test_a_stage_of_its_own_another_protocol_and_another_scale_have_scores_of_th
     model = read_record(MODEL) | {"wildcards": {"model": "dense@ep0", "stage": "ep0"}}
     assert views.method_of(model) == "dense"
     assert views.level_of(views.groups_of(read_record(ARCHIVE), "lab")[:1]) == "other"
+
+
+def test_a_method_shows_the_last_evaluation_after_a_setting_was_taken_back(plan):
+    record, shown = read_record(SUMMARY), []
+    for minute, value in enumerate((0.5, 0.7, 0.5)):
+        one = {"spec_digest": f"{value}" * 9, "metrics": [{"name": "ndcg_cut_10", "value": value, "step": 0}]}
+        write_json(record_path(SUMMARY), record | one | {"started_unix_s": record["started_unix_s"] + 60 * minute})
+        publish(Graph(), [SUMMARY], absolute(), "mini")
+        (method,) = Walk(absolute()).runs("tags.level = 'method' and tags.method = 'dense (mini)'")
+        shown.append(method.data.metrics["ndcg_cut_10.toy"])
+    assert shown == [0.5, 0.7, 0.5]
 
 
 def test_files_stand_below_the_checkout_whatever_the_working_directory(plan, tmp_path):

@@ -77,6 +77,8 @@ def publish(graph: Graph, artifacts: list[str], uri: str, scale: str = "") -> in
             if views.key_of(record) not in published:
                 store.add(record, _input_models(graph, store, record), _measured(graph, store, record), scale)
                 added += 1
+            else:
+                store.renew_score(record, scale)
             progress.add()
         store.describe()
         address = views.link(shown_uri(uri), store.experiment, "methods")

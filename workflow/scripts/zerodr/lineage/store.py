@@ -13,6 +13,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
@@ -328,10 +329,25 @@ class Store:
 
     def _log_score(self, record: Record, method: tuple[str, ...], end: int) -> None:
         """Give the run of a method its main measure on the collection of an evaluation."""
-        values = [m["value"] for m in record["metrics"] if m["name"] == views.MAIN_METRIC]
-        if values and record["output"] == "summary":
+        if (value := views.main_value(record)) is not None:
             self.group(method)
-            self._log_metric(method, views.score_of(record), values[0], end)
+            self._log_metric(method, views.score_of(record), value, end)
+
+    def renew_score(self, record: Record, scale: str = "") -> None:
+        """Give a method the measure of a published evaluation again, where its run shows that of a later one.
+
+        So it is after a setting was changed and taken back: the evaluation has the key of the first one.
+        """
+        method, value = views.groups_of(record, scale)[:1], views.main_value(record)
+        shown = self._scores.get(_group_key(method))
+        if value is not None and shown is not None and shown.get(views.score_of(record)) != value:
+            self._log_score(record, method, int((record["started_unix_s"] + record["seconds"]) * 1000))
+
+    @cached_property
+    def _scores(self) -> dict[str, dict[str, float]]:
+        """Measures of the methods by their group."""
+        runs = self.client.search_runs([self.experiment], "tags.level = 'method'")
+        return {run.data.tags["group"]: run.data.metrics for run in runs}
 
     def _log_params_and_metrics(
         self, run: str, record: Record, end: int, measured: tuple[str, str, str] | None

@@ -54,6 +54,12 @@ def groups_of(record: Record, scale: str = "") -> tuple[str, str]:
     return first, " ".join(filter(None, [rule, words.get("stage", "")]))
 
 
+def main_value(record: Record) -> float | None:
+    """Return the main measure of an evaluation; None for other artifacts."""
+    values = (metric["value"] for metric in record["metrics"] if metric["name"] == MAIN_METRIC)
+    return next(values, None) if record["output"] == "summary" else None
+
+
 def score_of(record: Record) -> str:
     """Return the name of an evaluation's main measure in its method's run: `ndcg_cut_10.scifact`."""
     words = record["wildcards"]
