@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python="${PYTHON:-$(bash envs/python.sh)}"
 "$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || {
-  echo "zerodr needs Python 3.11, 3.12 or 3.13, found $("$python" --version 2>&1). Install one and run: make PYTHON=/path/to/python3.13 mini" >&2
+  echo "zerodr needs Python 3.11, 3.12 or 3.13, found $("$python" --version 2>&1). Install one, with your system or by: uv python install 3.13. Then run: make PYTHON=/path/to/python3.13 mini" >&2
   exit 1
 }
 [ -x .venv/bin/python ] || "$python" -m venv .venv
