@@ -24,12 +24,14 @@ from tiny_bench import (
     run_stage,
 )
 
-from zerodr.artifacts.record import read_record, record_path, write_json
+from zerodr.artifacts.record import STATE, read_record, record_path, write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.config.load import load_bench
 from zerodr.errors import ArtifactError
 from zerodr.lineage.explain import (
     WIDTH,
+    Adapted,
+    adapted_by,
     differences,
     explain,
     recorded_config,
@@ -317,3 +319,24 @@ def test_following_the_command_makes_it_current(plan):
     assert telling(LEXICAL, plan) == []
     assert stale_ancestors(graph, LEXICAL, plan) == {}
     assert read_record(ARCHIVE)["digest"] in {i["digest"] for i in read_record(COLLECTION)["inputs"]}
+
+
+def test_an_answer_of_adapt_is_compared_with_the_settings_that_it_ran_with(plan):
+    page, command = Path("results/adapted/toy/index.html"), ["zerodr", "adapt", "path/to/toy"]
+    page.parent.mkdir(parents=True)
+    page.write_text("an answer")
+    record = read_record(TABLE)
+    inputs = [{"name": "collection", "path": COLLECTION, "digest": read_record(COLLECTION)["digest"]}]
+    spec = record["spec"] | {"params": {"command": shlex.join(command)}}
+    write_json(record_path(page), record | {"artifact": str(page), "inputs": inputs, "spec": spec})
+    for seconds, values in enumerate([{"seed": 1}, {"seed": 2}, {"byo": ["path/to/other"]}]):
+        file = STATE / "adapt" / f"{seconds}.json"
+        write_json(file, {"byo": ["path/to/toy"]} | values)
+        os.utime(file, (seconds, seconds))
+    expected = Adapted({"byo": ["path/to/toy"], "seed": 2}, command)
+    assert adapted_by(Graph(), str(page)) == adapted_by(Graph(), COLLECTION) == expected
+    assert adapted_by(Graph(), RUN) is None
+    assert "zerodr adapt" not in explain(Graph(), COLLECTION, plan, command=command)
+    Path(ARCHIVE).write_bytes(b"other")
+    text = explain(Graph(), COLLECTION, plan, command=command)
+    assert text.endswith("zerodr adapt path/to/toy") and "repeat them" not in text

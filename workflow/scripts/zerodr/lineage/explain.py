@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from zerodr.artifacts import provenance
-from zerodr.artifacts.record import Record, read_record
+from zerodr.artifacts.record import STATE, Record, read_record
 from zerodr.errors import ZerodrError
 from zerodr.lineage.graph import Graph, brief, flatten
 from zerodr.plan import Plan
@@ -50,17 +51,36 @@ class Difference:
         return f"{f'{self.what} {self.name}'.strip()}: {self.then} then, {self.now} now"
 
 
-def explain(graph: Graph, artifact: str, plan: Plan, config: list[str] | None = None) -> str:
-    """Describe an artifact on one screen. `config` holds the command line's `key=value` words of `plan`."""
+class Adapted(NamedTuple):
+    """The `zerodr adapt` that an artifact is of: the settings that it ran with, and its command."""
+
+    values: dict[str, Any]
+    command: Command
+
+
+def explain(
+    graph: Graph, artifact: str, plan: Plan, config: list[str] | None = None, command: Command | None = None
+) -> str:
+    """Describe an artifact on one screen.
+
+    Args:
+        graph: lineage of the checkout.
+        artifact: its path.
+        plan: what would be built now.
+        config: the command line's `key=value` words of `plan`.
+        command: what updates it in place of snakemake.
+    """
     record = graph.require(artifact)
     changes = differences(graph, artifact, plan)
     stale = stale_ancestors(graph, artifact, plan)
     if reasons := [d for d in changes if d.matters]:
         stale[artifact] = reasons
-    lines = [*_origin(record), "", *_state(artifact, stale), *_harmless(changes), "", *_missing_words(stale)]
+    lines = [*_origin(record), "", *_state(artifact, stale), *_harmless(changes), ""]
+    lines += [] if command else _missing_words(stale)
     text = [folded for line in lines for folded in _folded(line)]
-    if stale and not _unknown(stale):
+    if stale and (command or not _unknown(stale)):
         commands = remedy(graph, artifact, stale, config or [], plan.config.scale)
+        commands = [*commands[:-1], command or commands[-1]]
         text += ["To update it:", " && \\\n".join(shown(command) for command in commands)]
     return "\n".join(text).rstrip()
 
@@ -293,6 +313,24 @@ def recorded_config(graph: Graph, artifact: str, given: list[str]) -> list[str]:
     alike = all(Path(path).resolve().name.lower().replace(" ", "-") == name for path, name in folders.items())
     named = [] if alike or len(folders) > 1 else [f"byo_name={name}" for name in folders.values()]
     return [f"byo={','.join(folders)}", *named, *given]
+
+
+def adapted_by(graph: Graph, artifact: str) -> Adapted | None:
+    """Return the `zerodr adapt` whose page an artifact is, or was used for; None without one.
+
+    Its scale, candidates and known items are not those of config/config.yaml: the command writes them to a file.
+    """
+    for page in sorted(Path("results/adapted").glob("*/index.html")):
+        record = graph.record(str(page))
+        command = shlex.split(record["spec"]["params"]["command"]) if record else []
+        if len(command) < 3 or artifact not in graph.ancestors(str(page)):
+            continue
+        files = [path for path in (STATE / "adapt").glob("*.json") if not path.name.endswith(".candidates.json")]
+        for file in sorted(files, key=lambda path: path.stat().st_mtime_ns, reverse=True):
+            values = json.loads(file.read_text(encoding="utf-8"))
+            if values.get("byo") == [command[2]]:
+                return Adapted(values, command)
+    return None
 
 
 def _reads_folder(rule: Rule) -> bool:

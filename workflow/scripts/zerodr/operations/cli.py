@@ -94,13 +94,13 @@ def lineage(
 def explain(artifact: Artifact, config: Words = None, sets: Sets = None) -> None:
     """Explain an artifact: its origin, whether it is current, and the command that updates it."""
     from zerodr.lineage import explain as explanation
-    from zerodr.lineage.explain import recorded_config
     from zerodr.lineage.graph import Graph
 
     graph = Graph()
-    path = graph.find(artifact)
-    words = recorded_config(graph, path, _words(config, sets))
-    typer.echo(explanation.explain(graph, path, plan_of(words), words))
+    path, given = graph.find(artifact), _words(config, sets)
+    words, adapted = explanation.recorded_config(graph, path, given), explanation.adapted_by(graph, path)
+    plan = plan_with(adapted.values) if adapted and not given else plan_of(words)
+    typer.echo(explanation.explain(graph, path, plan, words, adapted.command if adapted else None))
 
 
 @app.command(rich_help_panel="Look at results")
