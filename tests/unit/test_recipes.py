@@ -306,3 +306,9 @@ def test_what_a_teacher_was_tuned_on_is_told(root):
         assert "learns from" in lab[name].remark and "not a zero-shot result" in lab[name].remark, name
     assert not [name for name in ("dpr", "ance", "berm-dpr+plain", "coco-dr") if "zero-shot" in lab[name].remark]
     assert "learns from" not in mini["kd"].remark
+
+
+def test_bm25_without_lucene_is_described_without_it(root):
+    methods = load_bench(root, {"scale": "lab"}).methods
+    described = [m.description for m in methods.values() if m.kind == "lexical" and m.settings.backend == "bm25s"]
+    assert described and not any("Lucene" in text for text in described)
