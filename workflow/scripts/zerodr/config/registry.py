@@ -41,6 +41,11 @@ WITHOUT_JAVA = ("en", "zh", *WITHOUT_LUCENE)
 """Languages that the backend bm25s analyses by itself. Lucene's analyzers, which need Java, serve it for the others."""
 
 
+def name_language(language: str) -> str:
+    """Name a language in a sentence for users: by its code, where it has one."""
+    return "another language" if language == UNKNOWN else language
+
+
 class Original(Settings):
     """One file of a publisher."""
 

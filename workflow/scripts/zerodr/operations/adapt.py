@@ -21,7 +21,7 @@ from zerodr.config.counterparts import USUAL, OtherStart, renamed
 from zerodr.config.files import known
 from zerodr.config.quantities import MEBI, counted, duration
 from zerodr.config.recipes import INIT
-from zerodr.config.registry import UNKNOWN, WITHOUT_JAVA
+from zerodr.config.registry import UNKNOWN, WITHOUT_JAVA, name_language
 from zerodr.config.starts import PACKAGE
 from zerodr.config.user_folders import ADAPTING, ENDING
 from zerodr.errors import ConfigError, MachineError, nearest
@@ -327,7 +327,8 @@ def announce(plan: Plan, name: str, choice: Candidates, request: AdaptRequest) -
         f"compares    {', '.join(labels.values())}",
     ]
     if row.language != ENGLISH and plan.config.start is None:
-        lines.append(f"note        {USUAL} was trained on English, the texts are in {row.language}: {FOREIGN}")
+        language = name_language(row.language)
+        lines.append(f"note        {USUAL} was trained on English, the texts are in {language}: {FOREIGN}")
     if row.planned_documents < FEW and not any(is_trained(plan, one) for one in choice.candidates):
         lines.append(
             f"note        fewer than {FEW} documents: nothing is trained; --method adapt-query trains all the same"

@@ -14,7 +14,7 @@ from zerodr.config.methods import (
     MixtureMethod,
     TrainedMethod,
 )
-from zerodr.config.registry import Collection
+from zerodr.config.registry import Collection, name_language
 from zerodr.config.user_folders import ADAPTING, ENDING, SPLIT
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
@@ -310,8 +310,8 @@ def _hints(plan: Plan, row: Collection) -> list[str]:
         )
     if row.language != "en" and start is None:
         hints.append(
-            f"{USUAL} learned from English, and these documents are in {row.language}. A model that reads it can be "
-            "far better: zerodr adapt FOLDER --start MODEL."
+            f"{USUAL} learned from English, and these documents are in {name_language(row.language)}. A model that "
+            "reads it can be far better: zerodr adapt FOLDER --start MODEL."
         )
     if row.planned_documents < FEW and not any(is_trained(plan, name) for name in candidates(plan)):
         hints.append(
