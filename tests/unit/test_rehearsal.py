@@ -316,6 +316,11 @@ def test_a_run_and_a_dry_run_warn_of_the_same_disk(monkeypatch):
     assert starting._disk_warning(plan, planned) == line
     plan.config.rehearse = True
     assert starting.foretell(workflow, plan, slurm=False) == []
+    many = SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda exclude_finished: planned * 200))
+    many.output_settings = SimpleNamespace(quiet=set())
+    assert "200 jobs are listed above" in starting.foretell(many, plan, slurm=False)[0]
+    many.output_settings.quiet = {"rules"}
+    assert starting.foretell(many, plan, slurm=False) == []
 
 
 def replace_snakemake(folder, monkeypatch, body):

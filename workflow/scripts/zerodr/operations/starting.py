@@ -34,6 +34,8 @@ from zerodr.plan.resources import Ceiling
 from zerodr.plan.rules import facts_of
 from zerodr.plan.targets import idle_variants, other_names
 
+LISTED = 100  # jobs of a dry run that fit a few screens
+
 
 def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Screen | None) -> None:
     """Refuse a run that can't work, tell Slurm's limits to the plan, and let the screen expect the jobs.
@@ -100,6 +102,8 @@ def foretell(workflow: Any, plan: Plan, slurm: bool) -> list[str]:
     """List what a run with this command line would be refused for, or does first; nothing is submitted or asked."""
     jobs = list(workflow.dag.needrun_jobs(exclude_finished=False))  # a dry run finishes all
     lines, refused = list[str](), [changed_artifacts(str(path) for job in jobs for path in job.output)]
+    if len(jobs) > LISTED and not workflow.output_settings.quiet:
+        lines.append(f"{len(jobs):,} jobs are listed above one by one; add --quiet rules to count them by rule alone.")
     if models := loose_models(plan, _models_of(jobs)):
         try:
             require_repositories(models)
