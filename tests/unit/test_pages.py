@@ -13,6 +13,7 @@ from tests.unit.tiny_bench import write_config
 
 from zerodr.config.base import validate
 from zerodr.config.load import load_bench, read_config
+from zerodr.config.quantities import shortened
 from zerodr.config.words import parse_words
 from zerodr.errors import ConfigError
 from zerodr.evaluation.numbers import compact
@@ -20,7 +21,7 @@ from zerodr.lineage.graph import Graph
 from zerodr.pages import html
 from zerodr.pages.costs import Cost, budget, cost_of
 from zerodr.pages.leaderboard import CellSources, LeaderboardSettings, _links, leaderboard
-from zerodr.pages.queries import chosen
+from zerodr.pages.queries import CHARACTERS, Pair, _document, chosen
 from zerodr.plan import Plan, paths, registry
 from zerodr.plan.reporting import leaderboard_params
 
@@ -189,3 +190,11 @@ def test_a_row_of_published_numbers_has_no_test_cost_or_command(folder, tmp_path
     assert 'class="published"' in html.fill("leaderboard.html", **context)
     text = html.fill("leaderboard.html", **context).partition("<h2>R@100</h2>")[2].partition("</table>")[0]
     assert text.count("<tr><td>") == len(context["rows"]) - 1 and "Theirs" not in text and 'data-value="' in text
+
+
+def test_a_text_without_blanks_is_cut_and_not_left_out():
+    assert [len(shortened("这是很长的文本" * 90, most)) for most in (60, 320)] == [60, 320]
+    assert shortened("第一章 " + "文本" * 200, 60).startswith("第一章 文本")
+    pair = Pair(("a", "b"), "toy", pd.DataFrame(), ({}, {}), {}, {})
+    shown = _document(pair, "q", "d", {"d": ("", "第一章 " + "文本" * 400)})
+    assert len(shown["text"]) == CHARACTERS

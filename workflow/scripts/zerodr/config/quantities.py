@@ -1,4 +1,4 @@
-"""Write numbers and lists of names as text: sizes in bytes, times, counted nouns. Needs the standard library alone."""
+"""Write numbers, lists of names and long texts for a reader: sizes, times, counted nouns. No library is needed."""
 
 from collections.abc import Sequence
 
@@ -36,3 +36,17 @@ def first_names(names: Sequence[str], most: int = MOST_NAMES) -> str:
     """
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def shortened(text: str, most: int, ending: str = " ...") -> str:
+    """Cut a text to `most` characters, with its ending: between words, or anywhere where its words are long.
+
+    >>> shortened("one two three", 11), shortened("one  two", 11), shortened("这是一个很长的问题", 7)
+    ('one two ...', 'one two', '这是一 ...')
+    """
+    whole = " ".join(text.split())
+    if len(whole) <= most:
+        return whole
+    room = most - len(ending)
+    words = whole[: room + 1].rpartition(" ")[0]
+    return (words if len(words) > room / 2 else whole[:room]) + ending

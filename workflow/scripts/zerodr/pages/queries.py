@@ -13,6 +13,7 @@ from zerodr.artifacts.trec import read_run
 from zerodr.collections.access import read_qrels, read_texts, split_queries
 from zerodr.config.base import Settings, validate
 from zerodr.config.measures import label_of
+from zerodr.config.quantities import shortened
 from zerodr.evaluation.evaluate import read_measures
 from zerodr.pages import html
 
@@ -195,5 +196,9 @@ def _query(pair: Pair, query: str, texts: Texts, depth: int) -> dict[str, Any]:
 
 def _document(pair: Pair, query: str, name: str, texts: Texts) -> dict[str, Any]:
     title, text = texts.get(name, ("", "the collection has no such document"))
-    short = text if len(text) <= CHARACTERS else f"{text[:CHARACTERS].rsplit(' ', 1)[0]} ..."
-    return {"id": name, "title": title, "text": short, "grade": pair.grades.get(query, {}).get(name)}
+    return {
+        "id": name,
+        "title": title,
+        "text": shortened(text, CHARACTERS),
+        "grade": pair.grades.get(query, {}).get(name),
+    }

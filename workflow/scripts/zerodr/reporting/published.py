@@ -9,13 +9,13 @@ show the same in cells.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from textwrap import shorten
 from types import MappingProxyType
 
 import pandas as pd
 
 from zerodr.artifacts.stage import Stage
 from zerodr.config.measures import MEASURES, label_of
+from zerodr.config.quantities import shortened
 from zerodr.config.settings import Reference
 from zerodr.errors import ArtifactError, nearest
 from zerodr.evaluation.numbers import fixed, plural, read_tsv, signed, tsv
@@ -251,7 +251,7 @@ def published_section(table: pd.DataFrame, settings: TableSettings) -> list[str]
         for row in shown[shown["kind"] == kind].itertuples():
             numbers = fixed(row.ours), f"{row.reference:g}", signed(row.difference)
             rows.append([labels[row.method], row.collection, *numbers, row.verdict, f"{row.tolerance:g}"])
-            rows[-1].append(shorten(row.source, SHOWN, placeholder=" ..."))
+            rows[-1].append(shortened(row.source, SHOWN))
         if rows:
             sections.append(f"## Against {meaning}\n\n{markdown_table(header, rows)}")
     return sections

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import pyarrow.parquet as pq
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import split_queries
 from zerodr.config.item import Item
+from zerodr.config.quantities import shortened
 from zerodr.errors import ArtifactError
 from zerodr.papers.coco_dr.items import NearestClustersItem, NeighboursItem, PretrainingGainItem, SpacesItem
 from zerodr.papers.coco_dr.report_clusters import draw_group_losses, draw_worst_cluster, group_losses, worst_cluster
@@ -136,7 +136,7 @@ def neighbours(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> it
         f"largest losses, with the nearest queries of {settings.source}/{settings.splits[settings.source]} by the "
         "method's own vectors: chosen examples, no evidence"
     ]
-    short = ({**row, **{key: shorten(row[key], SHOWN, placeholder=" ...") for key in TEXTS}} for row in rows)
+    short = ({**row, **{key: shortened(row[key], SHOWN) for key in TEXTS}} for row in rows)
     columns = {"": "{collection}", "query": "{query}", "gain": "{gain:+z.4f}"}
     columns |= {"source query": "{source_query}", "gain there": "{source_gain:+z.4f}"}
     return item_inputs.ItemTable(pd.DataFrame(rows), notes, item_inputs.printed(short, settings, columns), measured)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pandas as pd
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import Stage
 from zerodr.config.item import Item
+from zerodr.config.quantities import shortened
 from zerodr.errors import ArtifactError
 from zerodr.papers.moma.items import CasesItem, ComponentsItem, SharesItem
 from zerodr.papers.moma.report_costs import hours, latency, memories
@@ -88,7 +88,7 @@ def cases(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         {
             **row,
             "label": settings.collections.get(row["collection"], f"{row['collection']}, training"),
-            "document": shorten(row["document_text"], SHOWN),
+            "document": shortened(row["document_text"], SHOWN, " [...]"),
         }
         for row in frame.to_dict("records")
     )
