@@ -59,6 +59,18 @@ def test_a_finished_job_is_a_line_with_progress_time_left_and_its_own_time(clock
     assert len(lines) == 2
 
 
+@pytest.mark.parametrize("columns, most", [(0, 79), (100, 99)])
+def test_the_status_is_one_line_of_the_terminal(clock, monkeypatch, columns, most):
+    monkeypatch.setattr(screen.os, "get_terminal_size", lambda fileno: screen.os.terminal_size((columns, 0)))
+    stream = io.StringIO()
+    stream.fileno = lambda: 1  # type: ignore[method-assign]
+    handler = screen.Screen(stream, terminal=True)
+    handler.expect({1: 10.0})
+    handler.emit(started(1, "embed_corpus", model="m" * 200))
+    handler._show_running(5.0)
+    assert len(stream.getvalue().removeprefix(screen.CLEAR)) == most
+
+
 @pytest.mark.parametrize("chosen, shown", [({}, "nDCG@10 0.3218"), ({"metric": "ndcg_cut_15"}, "nDCG@15 0.3100")])
 def test_an_evaluation_shows_the_measure_of_the_table(clock, tmp_path, chosen, shown):
     summary = tmp_path / "standard.summary.tsv"

@@ -46,6 +46,7 @@ LATE = 1.25  # a job past its estimate is expected to take this many times what 
 TRUST_S = 60.0  # on this machine, estimates count as much as so many seconds of seen work
 METRIC = "ndcg_cut_10"  # of an evaluation, shown with its line where the configuration names no measure
 CLEAR = "\r\x1b[2K"
+WIDTH = 80  # columns of a terminal that does not know its size, as in containers and scripts
 
 
 @dataclass
@@ -247,7 +248,7 @@ class Screen(logging.Handler):
         named = first_names([job.shown(now) for job in jobs], 3)
         text = f"{self.progress.shown(jobs, now)} running: {named}"
         if self.terminal:
-            width = os.get_terminal_size(self.stream.fileno()).columns
+            width = os.get_terminal_size(self.stream.fileno()).columns or WIDTH
             self.stream.write(f"{CLEAR}{text[: width - 1]}")
             self.stream.flush()
         elif now - self.written >= BEAT_S:
