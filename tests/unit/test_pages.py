@@ -121,13 +121,14 @@ def test_queries_that_gained_and_lost_most_are_chosen():
 def test_cost_adds_jobs_and_their_training():
     settings = {"training": {"steps": 20, "batch_queries": 16, "accumulation": 2}}
     record = {"rule": "finetune", "seconds": 60.0, "gpu_hours": 0.5, "energy_joules": None, "peak_memory_mib": 9.0}
-    record |= {"spec": {"params": {"settings": settings}}}
+    record |= {"spec": {"params": {"settings": settings}}, "notes": {}}
     cost = Cost()
     cost.add(record)
     cost.add(record | {"rule": "merge_run", "energy_joules": 7.0, "spec": {"params": {}}})
-    assert (cost.seconds, cost.gpu_hours, cost.joules, cost.steps, cost.examples) == (120.0, 1.0, 7.0, 20, 640)
+    assert (cost.seconds, cost.gpu_hours, cost.joules, cost.steps, cost.examples) == (120.0, 1.0, 7.0, 20, 320)
     assert cost.rules == {"finetune": 60.0, "merge_run": 60.0}
-    assert budget(record) == (20, 640)
+    assert budget(record) == (20, 320), "two micro-batches of 8 are one batch"
+    assert budget(record | {"notes": {"steps": 14}}) == (14, 224), "max_epochs ended it"
 
 
 def test_reading_a_folder_is_no_cost_of_a_method_but_importing_its_model_is():

@@ -105,7 +105,8 @@ def budget(record: Record) -> tuple[int, int]:
     training = settings.get("training") if isinstance(settings, dict) else None
     if not isinstance(training, dict) or "steps" not in training:
         return 0, 0
-    return training["steps"], training["steps"] * training["batch_queries"] * training["accumulation"]
+    steps = record["notes"].get("steps", training["steps"])  # max_epochs may have ended it earlier
+    return steps, steps * training["batch_queries"]  # a batch is that of a step, whatever its micro-batches
 
 
 def cost_by_rule(jobs: Iterable[Record]) -> dict[str, Cost]:
