@@ -71,6 +71,11 @@ def test_a_cell_has_interval_test_command_and_lineage(page):
     assert "merge_run" in cell["lineage"]
 
 
+def test_the_time_of_a_row_has_no_name_of_a_collection(page):
+    (key,) = cells(page)["dense"].keys() - {"toy"}
+    assert f'data-cell="{key}"' in page and " " in key, "a folder may be called cost"
+
+
 def test_words_of_commands_make_the_same_cells(folder, monkeypatch):
     monkeypatch.chdir(folder)
     Path("notes").mkdir(exist_ok=True)

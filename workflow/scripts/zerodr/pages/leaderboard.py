@@ -23,6 +23,7 @@ from zerodr.reporting.published import nothing_published, without_empty
 from zerodr.reporting.render import BETTER, WORSE, method_remarks, significance_marks
 
 Files = Mapping[str, list[Path]]
+COST = "wall time"  # key of a row's cell; with a blank, as a collection may be called cost
 LEVELS = 2  # of the lineage that is shown; the command shows all
 
 
@@ -166,7 +167,7 @@ def _row(method: TableMethod, grid: Grid, cost: Cost | None, sources: CellSource
         "cells": cells,
         "cost": cost,
         "details": {column.name: _details(method, column, sources) for column in grid.columns}
-        | ({"cost": _cost_facts(method, cost)} if cost else {}),
+        | ({COST: _cost_facts(method, cost)} if cost else {}),
     }
 
 
