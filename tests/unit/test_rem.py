@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from pydantic import ValidationError
+from tests.unit.config_helpers import copy_config, lab_plan
 from tests.unit.model_helpers import TEXTS, gated, tiny_model, vectors
 from torch import nn
 from torch.nn import functional
@@ -349,3 +352,21 @@ def test_settings_that_nothing_reads_are_refused(values, message):
 
 def test_shapes_are_told(tmp_path):
     assert shape_of(tiny_model(tmp_path).tower("document").transformer) == {"family": "bert", "hidden": 32, "layers": 2}
+
+
+def test_a_module_that_was_trained_next_to_another_is_not_assembled_without_it(tmp_path):
+    copy_config(tmp_path)
+    learns = {"negatives": {"source": "bm25-flat+bm25s"}, "objective": {"name": "info_nce", "negatives_per_query": 1}}
+    again = learns | {"after": "rem", "rem": {"shape": "both"}}
+    for name, stage, dam in (("bad", again, "target-dam"), ("inside", again, "rem"), ("apart", again, "target-dam")):
+        stage = stage | ({"after": "dam"} if name == "apart" else {})
+        chain = {"again": stage, "both": {"kind": "assemble", "dam": dam, "rem": "again"}}
+        recipe = {"like": "ddr-contrast", "label": name, "description": "test", "settings": {"chain": chain}}
+        (tmp_path / f"config/methods/{name}.yaml").write_text(yaml.safe_dump(recipe))
+    made = lab_plan(tmp_path)
+    files = made.inputs("assemble")
+    for name, scope in (("inside", "shared"), ("apart", "scifact")):
+        assert "/again/" in files(SimpleNamespace(model=name, scope=scope, stage="both"))["rem"]
+    said = "bad@both: rem again: was trained next to the relevance module of rem, which target-dam lacks"
+    with pytest.raises(ConfigError, match=said):
+        files(SimpleNamespace(model="bad", scope="scifact", stage="both"))

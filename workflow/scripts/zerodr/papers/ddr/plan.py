@@ -24,7 +24,7 @@ def rem_of(plan: Plan, link: Link) -> RemSettings | None:
 
 
 def domain_module(plan: Plan, link: Link) -> Link:
-    """Return the model in whose frozen weights a relevance module is trained: the first before it without one."""
+    """Return the model in whose frozen weights a relevance module is trained: the one before; else the model itself."""
     if link.stage == INIT or rem_of(plan, link) is None:
         return plan.chains.link(link.name, link.scope)
     return plan.chains.link(f"{link.method}@{plan.chains.before(link)}", link.scope)
@@ -47,8 +47,25 @@ def _assemble_inputs(plan: Plan, wc: Any) -> Files:
     """Domain and relevance module."""
     link, chains = plan.link(wc), plan.chains
     dam = _assembly(plan, link).dam
+    _refuse_stacked(plan, link, _assembly(plan, link))
     domain = chains.parent_of(dam, link.scope) or chains.link(f"{link.method}@{dam}", link.scope)
     return {"dam": chains.model(domain), "rem": chains.model(chains.parent(link))}
+
+
+def _refuse_stacked(plan: Plan, link: Link, stage: AssembleStage) -> None:
+    """Refuse a relevance module that was trained next to another one, which the domain module lacks.
+
+    Raises:
+        ConfigError: it was.
+    """
+    chains, (rem, dam) = plan.chains, (name.partition(".")[0] for name in (stage.rem, stage.dam))
+    below = chains.before(link._replace(stage=rem)).partition(".")[0]
+    another = None if below == INIT else rem_of(plan, link._replace(stage=below))
+    inside = dam in chains.trained(link.method).chain and below in chains.line(link.method, dam)
+    if another is not None and another.shape != "full" and not inside:
+        problem = f"was trained next to the relevance module of {below}, which {stage.dam} lacks"
+        step = f"set `after` of {rem} to its domain module, or name a dam that comes from {below}"
+        raise ConfigError(f"{link.name}: rem {stage.rem}", problem, step)
 
 
 @params("assemble")
