@@ -183,6 +183,37 @@ def test_a_query_does_not_read_itself(source):
     assert np.abs(facts[True] - facts[False]).max() > 0.01
 
 
+def test_a_question_that_is_a_document_is_neither_read_nor_its_own_negative(source, monkeypatch):
+    make_collection(Path("c"), QUERIES, QUERIES)
+    np.save("c.npy", np.load("queries.npy"))
+    for split, rows in {"train": range(40), "dev": range(40, COUNT)}.items():
+        lines = [f"{QUERIES[row]}\t{QUERIES[(row + 7) % COUNT]}\t1" for row in rows]
+        Path(f"c/qrels.{split}.tsv").write_text("\n".join(["query-id\tcorpus-id\tscore", *lines]) + "\n")
+    search, rankings = learn_mixture_module.Mixture.search, list[np.ndarray]()
+
+    def listed(self, stage, queries, depth, skip=None) -> Ranked:
+        rankings.append(search(self, stage, queries, depth, skip).rows)
+        return Ranked(rankings[-1], search(self, stage, queries, depth, skip).scores)
+
+    monkeypatch.setattr(learn_mixture_module.Mixture, "search", listed)
+    for alone in (False, True):
+        rankings.clear()
+        learn(f"alone-{alone}", ("source",), more={"exclude_self": alone})
+        asked = [np.arange(40) if len(rows) == 40 else np.arange(40, COUNT) for rows in rankings]
+        first = [(rows[:, 0] == itself).all() for rows, itself in zip(rankings[:2], asked, strict=False)]
+        assert first == [not alone] * 2  # of both splits, before anything was learned
+        pairs = zip(rankings, asked, strict=True)
+        assert not alone or not any((rows == itself[:, None]).any() for rows, itself in pairs)
+
+
+def test_a_source_whose_questions_are_documents_says_so_to_the_stage(monkeypatch):
+    made, job = lab_plan(Path(__file__).parents[2]), SimpleNamespace(model="moma-mixture")
+    assert "exclude_self" not in PARAMS["learn_mixture"](made, job)
+    row = made.collection(made.source).model_copy(update={"exclude_self": True})
+    monkeypatch.setitem(made.bench.collections, made.source, row)
+    assert PARAMS["learn_mixture"](made, job)["exclude_self"] is True
+
+
 def test_vectors_of_another_corpus_are_refused(source):
     learn()
     np.save("m.npy", np.load("m.npy")[:-1])

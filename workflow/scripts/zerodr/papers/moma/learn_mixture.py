@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -28,6 +29,7 @@ from zerodr.papers.moma.losses import attention_distillation
 from zerodr.papers.moma.mixture import Mixture, Ranked, Reader
 from zerodr.papers.moma.search_memory import check_size
 from zerodr.retrieval.learn_attention import PROJECTION_RATE
+from zerodr.retrieval.search import self_rows
 from zerodr.retrieval.vectors import Vectors
 
 FACTS = "episodes.tsv"
@@ -41,6 +43,8 @@ class LearnMixtureSettings(MixtureTraining):
     """Name of the source."""
     held_out_split: str
     """Its split whose questions show what an episode changed."""
+    exclude_self: bool = False
+    """The source's document with a question's id is the question itself: it is not read, and no negative."""
 
 
 class Questions(NamedTuple):
@@ -49,10 +53,18 @@ class Questions(NamedTuple):
     Attributes:
         vectors: float32 [n, d].
         positives: rows of the pool, an array a question, the one that is learned from first.
+        itself: row of the pool that is the question itself, -1 for none; None where no document is.
     """
 
     vectors: np.ndarray
     positives: list[np.ndarray]
+    itself: np.ndarray | None = None
+
+    def skipped(self, start: int, stop: int) -> np.ndarray | None:
+        """Return the questions' own rows among those from `start` to `stop`, from 0, -1 for none."""
+        if self.itself is None:
+            return None
+        return np.where((self.itself >= start) & (self.itself < stop), self.itself - start, -1)
 
 
 class Pool(NamedTuple):
@@ -84,7 +96,7 @@ class Pool(NamedTuple):
         return cls(mixture, source, mixture.vectors, int(mixture.ends[index]) - len(vectors))
 
     def questions(
-        self, stage: Stage, split: str, queries: str, most: int, draw: np.random.Generator | None
+        self, stage: Stage, split: str, queries: str, most: int, draw: np.random.Generator | None, exclude_self: bool
     ) -> Questions:
         """Read questions of a split that have a judged document: drawn ones, or such at equal distances."""
         folder = stage.path("collection")
@@ -96,7 +108,9 @@ class Pool(NamedTuple):
         chosen = every if draw is None else np.sort(draw.choice(len(rows), count, replace=False))
         sizes, documents = positives.take(chosen)
         known = np.split(documents.astype(np.int64) + self.start, np.cumsum(sizes)[:-1])
-        return Questions(Vectors.open(stage.path(queries)).array[rows[chosen]], known)
+        same = self_rows(names.take(pa.array(rows[chosen])), self.source.ids) if exclude_self else None
+        itself = None if same is None else np.where(same < 0, -1, same + self.start)
+        return Questions(Vectors.open(stage.path(queries)).array[rows[chosen]], known, itself)
 
     def depth(self, settings: LearnMixtureSettings, banned: list[np.ndarray]) -> int:
         """Compute ranks of the augmenter's ranking that leave each question its documents without the banned ones.
@@ -121,8 +135,9 @@ def learn_mixture(stage: Stage) -> None:
     training, draw = settings.attention, np.random.default_rng(stage.seed)
     torch.manual_seed(stage.seed)
     pool = Pool.open(stage, settings)
-    taught = pool.questions(stage, training.source_split, "queries", settings.questions, draw)
-    held = pool.questions(stage, settings.held_out_split, "held_out", training.dev_queries, None)
+    alone = settings.exclude_self
+    taught = pool.questions(stage, training.source_split, "queries", settings.questions, draw, alone)
+    held = pool.questions(stage, settings.held_out_split, "held_out", training.dev_queries, None, alone)
     if len(taught.positives) < training.batch_queries:
         problem = f"has {len(taught.positives)} questions with a judged document, expected {training.batch_queries}"
         raise CollectionError(f"{settings.collection}/{training.source_split}", problem, "set batch_queries lower")
@@ -134,14 +149,15 @@ def learn_mixture(stage: Stage) -> None:
     facts, retrieved, negatives = list[dict[str, object]](), None, None
     for episode in range(settings.episodes + 1):
         if retrieved is None or settings.augmenter.labels != "frozen":
-            retrieved = _retrieved(stage, pool.mixture, network, taught.vectors, depth)
-            shown = _retrieved(stage, pool.mixture, network, held.vectors, settings.documents)
+            retrieved = _retrieved(stage, pool.mixture, network, taught, depth)
+            shown = _retrieved(stage, pool.mixture, network, held, settings.documents)
         facts += _facts(episode, pool, network, held, shown)
         if episode == settings.episodes:
             break
         read = retrieved.without(banned, settings.documents)
         vectors = network.read(pool.mixture, taught.vectors, read)[0] if episode else taught.vectors
-        negatives = pool.source.search(stage, vectors, training.first + 1).rows + pool.start
+        skip = taught.skipped(pool.start, pool.start + len(pool.source.vectors))
+        negatives = pool.source.search(stage, vectors, training.first + 1, skip).rows + pool.start
         losses = learn_to_read(network, pool, taught, read, negatives, settings, draw)
         _record(stage, "loss", losses, episode + 1)
         if settings.augmenter.labels != "frozen":
@@ -163,10 +179,10 @@ def _record(stage: Stage, name: str, losses: list[float], episode: int) -> None:
         stage.metric(name, float(np.mean(losses)), episode)
 
 
-def _retrieved(stage: Stage, mixture: Mixture, network: Reader, queries: np.ndarray, depth: int) -> Ranked:
+def _retrieved(stage: Stage, mixture: Mixture, network: Reader, questions: Questions, depth: int) -> Ranked:
     with torch.no_grad():
-        asked = network.asked(torch.from_numpy(queries)).numpy()
-    return mixture.search(stage, asked, depth)
+        asked = network.asked(torch.from_numpy(questions.vectors)).numpy()
+    return mixture.search(stage, asked, depth, questions.skipped(0, len(mixture.vectors)))
 
 
 def _facts(episode: int, pool: Pool, network: Reader, held: Questions, retrieved: Ranked) -> list[dict[str, object]]:

@@ -59,7 +59,8 @@ def _learning_inputs(plan: Plan, wc: Any) -> Files:
 @params("learn_mixture")
 def _learning_params(plan: Plan, wc: Any) -> Params:
     settings = plan.bench.settings(wc.model, MixtureSettings).model_dump(mode="json", exclude={"model"})
-    return settings | {"collection": plan.source, "held_out_split": judged_split(plan, plan.source)}
+    alone = {"exclude_self": True} if plan.collection(plan.source).exclude_self else {}
+    return settings | {"collection": plan.source, "held_out_split": judged_split(plan, plan.source)} | alone
 
 
 @inputs("read_memories")
