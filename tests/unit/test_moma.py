@@ -129,6 +129,20 @@ def test_fewer_documents_than_a_query_is_augmented_with_are_refused(here):
         model.unplug("other").augment(["river"])
 
 
+def test_wrong_calls_are_answered(here):
+    model = MoMA.load(here / "model").plug(here / "exported-source")
+    for call in (model.encode_queries, model.augment, model.encode_documents):
+        with pytest.raises(ConfigError, match="is one text, expected a list of them"):
+            call("what is soil?")
+        with pytest.raises(ConfigError, match="holds None, expected texts"):
+            call(["soil", None])
+    with pytest.raises(ConfigError, match="documents=-1: expected a number from 0"):
+        model.encode_queries(["soil"], documents=-1)
+    with pytest.raises(ConfigError, match="query_ids: are 1, expected one for each of 2 queries"):
+        model.encode_queries(["soil", "rock"], query_ids=["source:d1"])
+    assert model.encode_queries([]).shape == (0, 32)
+
+
 def test_memories_of_another_augmenter_are_refused(here):
     other = MoMA.load(here / "main")
     with pytest.raises(ModelError, match="has vectors of a model with fingerprint"):

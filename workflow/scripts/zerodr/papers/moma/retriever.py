@@ -28,6 +28,7 @@ from zerodr.artifacts.manifest import digest_of
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import order_rows
 from zerodr.collections.access import corpus_ids, read_corpus
+from zerodr.collections.audit import SURROGATE
 from zerodr.collections.memories import folded, joined_texts, memory_of, namespaced
 from zerodr.config.base import Settings, validate
 from zerodr.encoders.folder.contract import CONTRACT, Side, read_json, write_model_json
@@ -228,10 +229,17 @@ class MoMA:
                 memory; left out, whatever its text and the model.
 
         Raises:
+            ConfigError: queries or ids are no lists of texts of one length, or K is below 0.
             CollectionError: the memories hold fewer than K documents.
         """
-        query_ids = [""] * len(queries) if query_ids is None else query_ids
+        queries = _list_of(queries, "queries")
+        query_ids = [""] * len(queries) if query_ids is None else _list_of(query_ids, "query_ids")
+        if len(query_ids) != len(queries):
+            problem = f"are {len(query_ids)}, expected one for each of {len(queries)} queries"
+            raise ConfigError("query_ids", problem, 'give "" where a query is no document')
         count = self.main.fusion.documents if documents is None else documents
+        if count < 0:
+            raise ConfigError(f"documents={count}", "expected a number from 0", "leave it out for the model's K")
         check_size({name: memory.facts.documents for name, memory in self.memories.items()}, count)
         vectors, alone = Vectors(self._plain(self.augmenter, queries, "query")), self.main.fusion.exclude_self
         candidates: list[list[tuple[str, float]]] = [[] for _ in queries]
@@ -262,16 +270,22 @@ class MoMA:
             query_ids: ids of the documents that the queries are, as `augment` takes them.
 
         Raises:
+            ConfigError: as `augment`.
             CollectionError: the memories hold fewer than K documents.
         """
+        queries = _list_of(queries, "queries")
         if not self.memories:
             log.warning("no memory is plugged in: queries are not augmented")
-            return self.fuser.vectors(list(queries), [[]] * len(queries), self.texts_of)
-        return self.fuser.vectors(list(queries), self.augment(queries, documents, query_ids), self.texts_of)
+            return self.fuser.vectors(queries, [[]] * len(queries), self.texts_of)
+        return self.fuser.vectors(queries, self.augment(queries, documents, query_ids), self.texts_of)
 
     def encode_documents(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors of documents, (N, D) float32, by the main model without augmentation."""
-        tokens = self.main.tokenize(list(texts), "document")
+        """Vectors of documents, (N, D) float32, by the main model without augmentation.
+
+        Raises:
+            ConfigError: they are no list of texts.
+        """
+        tokens = self.main.tokenize(_list_of(texts, "texts"), "document")
         vectors = np.empty((len(tokens), self.main.contract.dimension), np.float32)
         for rows in plan_batches(np.array([len(ids) for ids in tokens]), BATCH_TOKENS):
             features = self.main.pad([tokens[row] for row in rows])
@@ -297,6 +311,20 @@ class MoMA:
         for rows in plan_batches(tokens.lengths, BATCH_TOKENS):
             vectors[rows] = encoder.encode_batch([tokens[row] for row in rows])
         return vectors
+
+
+def _list_of(texts: Sequence[str], name: str) -> list[str]:
+    """Check that texts are a list of them: one text alone would be read letter by letter.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    if isinstance(texts, str):
+        raise ConfigError(name, "is one text, expected a list of them", 'write ["..."]')
+    texts = list(texts)
+    if strange := [text for text in texts if not isinstance(text, str) or SURROGATE.search(text)]:
+        raise ConfigError(name, f"holds {strange[0]!r:.80}, expected texts", "leave it out")
+    return texts
 
 
 def _folded_texts(texts: pa.Array | pa.ChunkedArray, bare: pa.Array | pa.ChunkedArray) -> Iterator[set[str]]:
