@@ -15,7 +15,10 @@ from zerodr.artifacts.record import STATE, artifact_digest, read_record
 from zerodr.artifacts.spent import FILE
 from zerodr.artifacts.stage import Stage, StageSpec, run_spec
 from zerodr.errors import ArtifactError
+from zerodr.operations.estimate.costs import _records
+from zerodr.retrieval.store import EmbeddingStore
 from zerodr.training.distributed.processes import Preempted
+from zerodr.training.teaching.scoring import ScoreStore
 
 OUT = "results/x.txt"
 
@@ -119,3 +122,23 @@ def test_a_stage_that_says_no_device_is_asked_of_torch(monkeypatch, used):
     monkeypatch.setitem(sys.modules, "torch", Torch)
     assert provenance.gpus_used({"processes": 2}) == 2 * used
     assert provenance.gpus_used({"device": "cpu"}) == 0
+
+
+def test_files_that_a_loss_of_power_emptied_say_nothing(clock):
+    folder = Path("state")
+    folder.mkdir()
+    with pytest.raises(RuntimeError):
+        attempt(clock, 100, RuntimeError())
+    EmbeddingStore(folder, 3, 2, {}).save(2, 0)
+    (folder / "scores.f32").touch()
+    for path in (*STATE.glob(f"*/{FILE}"), folder / "progress.json"):
+        path.write_bytes(b"\0" * path.stat().st_size)
+    for path in STATE.glob("*/work"):
+        (path / "processor.json").touch()
+    attempt(clock, 20)
+    assert read_record(OUT)["seconds"] == 20
+    assert EmbeddingStore(folder, 3, 2, {}).finished == 0
+    (folder / "progress.json").write_text("")
+    assert ScoreStore(folder, {}).done == 0
+    Path("results/x.txt.lineage.json").write_text("")
+    assert not list(_records(Path("results")))

@@ -6,7 +6,6 @@ machine they run: its ways to multiply decide the last bits.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Iterator, Set
@@ -18,7 +17,7 @@ from typing import Literal
 
 import yaml
 
-from zerodr.artifacts.record import write_json
+from zerodr.artifacts.record import read_state, write_json
 from zerodr.config.base import Settings, validate
 
 TABLE = Path(__file__).parents[1] / "config" / "kernels.yaml"
@@ -103,8 +102,8 @@ def kind_of_job() -> ProcessorKind:
 
 def recorded_kind(state: Path) -> str:
     """Read the kind that a job computed as; empty where it did not ask."""
-    file = state / FILE
-    return json.loads(file.read_text(encoding="utf-8"))["kind"] if file.exists() else ""
+    recorded = read_state(state / FILE)
+    return recorded["kind"] if recorded else ""
 
 
 @contextmanager

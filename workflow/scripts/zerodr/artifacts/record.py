@@ -52,6 +52,14 @@ def write_json(path: Path, value: Any) -> None:
         raise
 
 
+def read_state(path: Path) -> Any:
+    """Read JSON of an earlier attempt; None where there is none, or where a loss of power left no whole file."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):  # cut within a letter it is no text either
+        return None
+
+
 def artifact_digest(artifact: Path | str) -> str:
     """Return the SHA-256 of an artifact: of the file, or of the manifest after a check of its files' sizes.
 

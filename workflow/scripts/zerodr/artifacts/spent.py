@@ -7,14 +7,13 @@ at the same time is part of a reading.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from zerodr.artifacts.record import write_json
+from zerodr.artifacts.record import read_state, write_json
 
 POWERCAP = Path("/sys/class/powercap")
 PROCESSORS, GPUS = "RAPL", "NVML"
@@ -110,8 +109,7 @@ class Spent:
         self._file, self._since, self._counters = home / FILE, time.monotonic(), counters()
         self.started_unix_s, self._before = time.time(), 0.0
         self._joules: dict[str, float] | None = None  # of earlier attempts by source; None: there was none
-        if self._file.exists():
-            earlier = json.loads(self._file.read_text(encoding="utf-8"))
+        if (earlier := read_state(self._file)) is not None:
             self.started_unix_s, self._before = earlier["started_unix_s"], earlier["seconds"]
             self._joules = earlier["joules"]
             if earlier["running_since"] is not None:

@@ -4,7 +4,6 @@ A collection without an archive of its own has originals: the publisher's files,
 A download resumes after an interruption; status, size and kind of content are checked.
 """
 
-import json
 import logging
 import shutil
 import time
@@ -14,7 +13,7 @@ from typing import Any
 
 from zerodr.artifacts.manifest import file_digest, object_digest
 from zerodr.artifacts.progress import Progress
-from zerodr.artifacts.record import write_json
+from zerodr.artifacts.record import read_state, write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.archives import open_archive
 from zerodr.config.base import validate
@@ -219,7 +218,7 @@ def _transfer(url: str, partial: Path, name: str, size: int | None) -> bool:
     import requests
 
     notes = partial.with_suffix(".json")
-    known = json.loads(notes.read_text(encoding="utf-8")) if notes.exists() and partial.exists() else {}
+    known = (read_state(notes) if partial.exists() else None) or {}
     present = partial.stat().st_size if known else 0
     # Compressed transfer would make sizes and byte ranges those of the compressed stream.
     headers = {"User-Agent": "zerodr", "Accept-Encoding": "identity"}

@@ -16,7 +16,7 @@ from typing import Any
 
 from zerodr.artifacts.machine import die_with_parent
 from zerodr.artifacts.manifest import object_digest
-from zerodr.artifacts.record import STATE, read_record, write_json
+from zerodr.artifacts.record import STATE, read_record, read_state, write_json
 from zerodr.config.counterparts import USUAL, OtherStart, renamed
 from zerodr.config.files import known
 from zerodr.config.quantities import MEBI, counted, duration
@@ -120,8 +120,7 @@ def adapt(request: AdaptRequest, plan_of: Callable[[Values], Plan], report: Repo
     remembered = STATE / "adapt" / f"{object_digest([name, wish])[:16]}.candidates.json"
     before: list[str] | None = None
     earlier, retained, left_out = read_earlier(name), dict[str, str](), list[str]()
-    if remembered.exists() and not request.afresh:
-        before = json.loads(remembered.read_text(encoding="utf-8"))
+    if not request.afresh and (before := read_state(remembered)) is not None:
         retained = keep(plan, name, earlier is not None)
     if earlier and before:
         before = checked(plan, was := before, earlier.choice)

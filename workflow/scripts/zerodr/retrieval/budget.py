@@ -6,7 +6,6 @@ memory together. The choice is a power of two with an upper limit, so that jobs 
 resumed job keeps the choice of its first attempt: vectors of other batches may differ in the last bits.
 """
 
-import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from zerodr.artifacts.record import write_json
+from zerodr.artifacts.record import read_state, write_json
 from zerodr.encoders.inference.encoder import GPU_WORKERS, BatchEncoder
 
 log = logging.getLogger("zerodr")
@@ -72,10 +71,8 @@ def choose_tokens(
     if encoder.device == "cpu":
         return setting, {}
     device, path = memory(), state / CHOICE
-    if path.exists():
-        facts = json.loads(path.read_text(encoding="utf-8"))
-        if facts["device"] == device.name:
-            return facts["tokens"], facts
+    if (facts := read_state(path)) and facts["device"] == device.name:
+        return facts["tokens"], facts
     texts = [np.zeros(longest, np.int32)] * max(1, setting // longest)
     bytes_a_token = -(-device.peak(lambda: encoder.encode_batch(texts)) // (longest * len(texts)))
     free = device.free()

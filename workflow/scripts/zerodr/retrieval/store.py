@@ -4,7 +4,6 @@
 `progress.json` is replaced only after its data were flushed.
 """
 
-import json
 import logging
 import os
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from zerodr.artifacts.manifest import link_or_copy
-from zerodr.artifacts.record import write_json
+from zerodr.artifacts.record import read_state, write_json
 
 log = logging.getLogger("zerodr")
 
@@ -53,9 +52,9 @@ class EmbeddingStore:
         return stream.getvalue()
 
     def _resume(self) -> bool:
-        if not (self._progress.exists() and self.path.exists()):
+        state = read_state(self._progress)
+        if state is None or not self.path.exists():
             return False
-        state = json.loads(self._progress.read_text(encoding="utf-8"))
         changed = sorted(name for name in self.key | state["key"] if self.key.get(name) != state["key"].get(name))
         if changed or self.path.stat().st_size != len(self._header()) + 4 * self.rows * self.dimension:
             log.info("start again instead of resuming; changed: %s", ", ".join(changed) or "size of the file")

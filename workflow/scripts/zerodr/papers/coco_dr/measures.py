@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import torch
 from pydantic import Field
 
-from zerodr.artifacts.record import write_json
+from zerodr.artifacts.record import read_state, write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import CORPUS_SCHEMA, GROUPS, read_qrels, read_texts, split_queries
 from zerodr.collections.memories import joined_texts
@@ -178,7 +178,7 @@ def measure_space(stage: Stage) -> None:
     file = stage.state / "passages.arrow"
     folders = span_folders([stage.path("spans")])
     (corpus,) = folders
-    if not sizes_path(file).exists():
+    if read_state(sizes_path(file)) is None:
         write_passages(file, {corpus: spans_of(folders[corpus])})
     passages = Passages(file)
     _, dev = split_documents(passages, settings.documents, stage.seed)

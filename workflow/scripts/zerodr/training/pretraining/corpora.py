@@ -4,7 +4,6 @@ Whole documents are screened: those of some tokens, each text once.
 """
 
 import hashlib
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from zerodr.artifacts.record import write_json
+from zerodr.artifacts.record import read_state, write_json
 from zerodr.encoders.folder.contract import read_contract
 from zerodr.encoders.network.tokenizing import BARE, load_tokenizer
 from zerodr.errors import CollectionError
@@ -102,10 +101,10 @@ def store_passages(state: Path, corpora: Callable[[Counts], Mapping[str, Blocks]
         CollectionError: a corpus without a document.
     """
     file, counts, left_out = state / PASSAGES, state / LEFT_OUT, Counts()
-    if not (sizes_path(file).exists() and counts.exists()):
+    if read_state(sizes_path(file)) is None or read_state(counts) is None:
         write_passages(file, corpora(left_out))
         write_json(counts, left_out)
-    read: dict[str, dict[str, int]] = json.loads(counts.read_text(encoding="utf-8"))
+    read: dict[str, dict[str, int]] = read_state(counts)
     return read
 
 

@@ -4,7 +4,6 @@ The plan of blocks and batches follows from the mined file and the settings alon
 continued gives the same bytes.
 """
 
-import json
 import logging
 import os
 import time
@@ -17,7 +16,7 @@ import pyarrow as pa
 import torch
 
 from zerodr.artifacts.progress import Progress, log_waiting
-from zerodr.artifacts.record import write_json
+from zerodr.artifacts.record import read_state, write_json
 from zerodr.encoders.cross_encoder.network import Scorer
 from zerodr.encoders.cross_encoder.pair_model import PairTokens
 from zerodr.encoders.inference.encoder import encode_batches
@@ -95,11 +94,7 @@ class ScoreStore:
 
     def __init__(self, folder: Path, key: dict[str, Any]) -> None:
         self.path, self._progress, self.key = folder / "scores.f32", folder / "progress.json", key
-        earlier = (
-            json.loads(self._progress.read_text(encoding="utf-8"))
-            if self._progress.exists() and self.path.exists()
-            else {}
-        )
+        earlier = (read_state(self._progress) if self.path.exists() else None) or {}
         if earlier and earlier["key"] != key:
             log.info("an earlier try is not continued: device, version or batches changed")
             earlier = {}
