@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
-from search_helpers import INDEX, as_lists, clustered, exact_scores, search
+from search_helpers import INDEX, as_lists, clustered, exact_scores, make_collection, run_merge, run_search, search
 
+from zerodr.artifacts.trec import read_run
 from zerodr.config.index import IndexSettings
 from zerodr.errors import ConfigError
 from zerodr.retrieval.approximate import ApproximateIndex, measure_recall
@@ -64,3 +67,15 @@ def test_code_size_must_divide_the_dimension():
         ApproximateIndex(
             IndexSettings(index="ivfpq", **INDEX["ivfpq"] | {"pq_bytes": 5}), Vectors(clustered(200, 1)[0]), 1, 1, str
         )
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "ivfpq"])
+def test_shards_without_documents_or_with_one_are_searched_exactly(tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    corpus, queries = clustered(3, 2)
+    collection = make_collection(tmp_path / "c", ["a", "b", "c"], ["q1", "q2"])
+    runs = []
+    for index in (kind, "flat"):
+        hits = run_search(collection, queries, corpus, 5, 3, index=index, **INDEX[index])
+        runs.append(read_run(run_merge(collection, hits, Path(f"{index}.trec.gz"), 3)))
+    assert runs[0].equals(runs[1]) and len(runs[0]) == 6

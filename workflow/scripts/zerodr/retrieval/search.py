@@ -23,6 +23,7 @@ from zerodr.retrieval.hits import Searched, write_hits
 from zerodr.retrieval.vectors import Vectors
 
 log = logging.getLogger("zerodr")
+FEWEST = 2  # documents of a shard below which faiss trains no codes, and searches no graph
 HALF_WORK = 3e11  # multiplications and additions from which bf16 estimates repay loading torch
 
 
@@ -84,7 +85,7 @@ def rankings_of(
     skip: Skip = None,
 ) -> Iterator[Ranking]:
     """Search exactly or by the index of the settings, whose recall becomes a metric; arguments as `exact_rankings`."""
-    if settings.index == "flat":
+    if settings.index == "flat" or corpus.rows < FEWEST:
         return exact_rankings(stage, queries, corpus, ids, depth, collection, skip)
     ranks = id_ranks(ids)
     searcher = ApproximateIndex(settings, corpus, stage.seed, stage.threads, _row_names(collection, ids))
