@@ -127,3 +127,25 @@ def test_nested_zip(tmp_path):
         archive.writestr("f.txt", "inside\n")
     outer = open_archive(write_zip(tmp_path / "a.zip", {"repo/inner.zip": inner.getvalue()}))
     assert lines(open_nested(outer, "repo/inner.zip"), "f.txt") == ["inside"]
+
+
+@pytest.mark.parametrize(("flag", "method"), [(1, 8), (0, 9)])  # a password; Deflate64
+def test_zip_with_a_password_or_an_unknown_compression_is_one_sentence(tmp_path, flag, method):
+    content = bytearray(write_zip(tmp_path / "a.zip", {"x.txt": "text\n"}).read_bytes())
+    for mark, start in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        at = content.index(mark) + start
+        content[at], content[at + 2] = content[at] | flag, method
+    (tmp_path / "a.zip").write_bytes(content)
+    with pytest.raises(CollectionError, match="can't be unpacked .*pack it again"):
+        list(read_lines(open_archive(tmp_path / "a.zip"), "x.txt"))
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_damaged_members_of_other_compressions_are_one_sentence(tmp_path, kind):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", kind) as packed:
+        packed.writestr("x.txt", "text\n" * 100)
+    content = bytearray((tmp_path / "a.zip").read_bytes())
+    content[45:60] = b"\xff" * 15
+    (tmp_path / "a.zip").write_bytes(content)
+    with pytest.raises(DownloadError, match="truncated or corrupt"):
+        list(read_lines(open_archive(tmp_path / "a.zip"), "x.txt"))

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import lzma
 import stat
 import tarfile
 import tempfile
@@ -18,7 +19,7 @@ from zerodr.errors import CollectionError, DownloadError, nearest
 
 MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe\0\0": "utf-32", b"\0\0\xfe\xff": "utf-32"}  # longest first
 MARKS |= {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
-BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError)
+BROKEN = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
 
 
 class Location(NamedTuple):
@@ -55,7 +56,9 @@ def damage_errors(where: object, step: str = Archive.when_damaged) -> Iterator[N
     """
     try:
         yield
-    except BROKEN as error:
+    except (*BROKEN, OSError) as error:
+        if not isinstance(error, BROKEN) and error.errno:  # bz2's alone has no number
+            raise
         problem = f"is truncated or corrupt ({str(error) or type(error).__name__})"
         raise DownloadError(where, problem, step) from error
 
@@ -89,9 +92,16 @@ class ZipArchive(Archive):
         return not info.is_dir()
 
     def open(self, member: str) -> IO[bytes]:
-        """Open a member's bytes as a stream."""
-        with damage_errors(self.name):
-            return self._zip.open(member)
+        """Open a member's bytes as a stream.
+
+        Raises:
+            CollectionError: it has a password, or a compression that Python lacks.
+        """
+        try:
+            with damage_errors(self.name):
+                return self._zip.open(member)
+        except RuntimeError as error:  # Deflate64, which Windows writes above 2 GB, is not implemented
+            raise CollectionError(f"{self.name}/{member}", f"can't be unpacked ({error})", "pack it again") from None
 
 
 class TarArchive(Archive):
