@@ -100,6 +100,16 @@ def test_truncated_tar_and_gz(tmp_path, cut):
         lines(open_archive(tmp_path / "f.gz"), "f")
 
 
+@pytest.mark.parametrize("is_checksum", [True, False])  # else a letter, which zlib alone does not see
+def test_gzipped_tar_is_compared_with_its_checksum(tmp_path, is_checksum):
+    path = write_tar(tmp_path / "a.tar.gz", {"x.txt": "".join(map(str, range(9999)))})
+    content = bytearray(gzip.compress(gzip.decompress(path.read_bytes()), 0))
+    content[-6 if is_checksum else content.index(b"12341235")] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DownloadError, match="truncated or corrupt .CRC"):
+        open_archive(path).names()
+
+
 def test_no_archive_at_all(tmp_path):
     for name in ("a.zip", "a.tar.gz", "a.tsv.gz"):
         (tmp_path / name).write_bytes(b"<html>not found</html>")

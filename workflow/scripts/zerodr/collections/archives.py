@@ -117,25 +117,37 @@ class TarArchive(Archive):
     @cached_property
     def _scanned_names(self) -> list[str]:
         names = []
-        # `r|*` reads once, front to back; `r:*` would seek, and going back in a compressed file unpacks it again.
-        with damage_errors(self.name), tarfile.open(self._path, "r|*") as tar:
-            for info in tar:
+        with damage_errors(self.name), self._bytes() as content:
+            for info in _members(content):
                 check_name(info.name, self.name)
                 if not (info.isfile() or info.isdir()):
                     _refuse_link(info.name, self.name)
                 if info.isfile():
                     names.append(info.name)
+            while content.read(1 << 20):  # the checksum of gzip stands behind the end of the archive
+                pass
         return names
+
+    def _bytes(self) -> IO[bytes]:
+        """Open the file, unpacked where it is gzipped: `tarfile` would not compare its checksum."""
+        with open(self._path, "rb") as packed:
+            is_gzipped = packed.read(2) == b"\x1f\x8b"
+        return gzip.open(self._path) if is_gzipped else open(self._path, "rb")  # type: ignore[return-value]
 
     def open(self, member: str) -> IO[bytes]:
         """Open a member's bytes as a stream. The tar file is closed when the stream is garbage collected."""
         with damage_errors(self.name):
-            tar = tarfile.open(self._path, "r|*")
+            tar = _members(self._bytes())
             for info in tar:
                 stream = tar.extractfile(info) if info.name == member and info.isfile() else None
                 if stream is not None:
                     return stream
         raise CollectionError(self.name, f"has no member {member}", nearest(member, self.names()))
+
+
+def _members(content: IO[bytes]) -> tarfile.TarFile:
+    """Open a tar file for one walk: `r|*` reads once, front to back; `r:*` would seek, and unpack again for that."""
+    return tarfile.open(fileobj=content, mode="r|*")
 
 
 class SingleFile(Archive):
