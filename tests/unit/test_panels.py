@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from zerodr.reporting.panels import legend, name_points, panels
+from zerodr.reporting.panels import TEXT, drawing_style, legend, name_points, panels, svg_of
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,11 @@ def test_names_of_points_do_not_cover_each_other():
     assert len(boxes) == 5
     assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
     assert max(box.x1 for box in boxes) <= axes.bbox.x1 + 1
+
+
+@pytest.mark.parametrize("label", ["from $5 to $9", r"costs $\5 and $6"])
+def test_dollars_in_a_label_are_no_formula(label):
+    with drawing_style(svg=TEXT):
+        figure, (axes,) = panels(1)
+        axes.set_title(label)
+        assert label in svg_of(figure)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
 MARKERS = ("o", "s", "D", "^", "v", "P", "X", "*")
 STYLE: Any = {"svg.hashsalt": "zerodr", "font.family": "DejaVu Sans", "font.size": 9.0}
+STYLE |= {"text.parse_math": False}  # dollars in labels are no formulas, as in the tables
 STYLE |= {f"axes.spines.{side}": False for side in ("top", "right", "left")}
 PATHS, TEXT = "path", "none"  # letters of an svg: drawn, the same everywhere; or text, smaller and searchable in a page
 POINT = 5.0  # size of a point in pixels, which no name covers
