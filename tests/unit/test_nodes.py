@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,7 +83,7 @@ def written(gpus: int, nodes: int, options: str | None = None) -> Machines:
     return Machines(bench, options=options)
 
 
-def test_jobs_of_several_nodes_keep_what_the_profile_asks_of_all(root):
+def test_jobs_of_several_nodes_keep_what_the_profile_asks_of_all(root, monkeypatch):
     profile = yaml.safe_load((root / "config/profiles/slurm/config.yaml").read_text())
     assert profile["default-resources"]["slurm_extra"] == f"'{OF_ALL_JOBS}'"
     for defaults, options in (
@@ -90,10 +91,13 @@ def test_jobs_of_several_nodes_keep_what_the_profile_asks_of_all(root):
         (["slurm_partition=cpu"], ""),
         (["mem_mb=2000"], None),
     ):
-        resources = SimpleNamespace(
-            default_resources=Resources.parse(defaults, allow_expressions=True, defaults="bare")
-        )
-        assert options_of_jobs(SimpleNamespace(resource_settings=resources)) == options
+        parsed = Resources.parse(defaults, allow_expressions=True, defaults="bare")
+        settings = SimpleNamespace(default_resources=parsed)
+        workflow = SimpleNamespace(resource_settings=settings, is_main_process=True)
+        monkeypatch.setattr(sys, "argv", ["snakemake", "--profile", "slurm"])
+        assert options_of_jobs(workflow) == options
+        monkeypatch.setattr(sys, "argv", ["snakemake", "--profile", "slurm", "--executor", "local"])
+        assert options_of_jobs(workflow) is None, "they share the cores of this machine"
     extra = written(8, 2, "--exclude=n7").placement("finetune")["slurm_extra"]
     assert extra == "--exclude=n7 --gpus-per-node=4"
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("zerodr")
 LOGGER = logging.getLogger("snakemake.logging")
 COLLECT = (200_000, 50, 1000)  # a graph of jobs has many objects and little garbage: looking for it took a tenth
+LOCAL = {"local", "--executor=local"}  # words of a command that keep the jobs of a Slurm profile here
 REPLACED = "DefaultStreamHandler"  # Snakemake's name of its handler
 
 
@@ -56,25 +57,24 @@ def require_scheduler(workflow: Any) -> None:
         MachineError: it is not.
     """
     chosen = any(word.partition("=")[0] in ("--executor", "-e") for word in sys.argv)
-    if workflow.is_main_process and _submits(workflow) and not chosen and not workflow.output_settings.dryrun:
+    runs = workflow.is_main_process and not workflow.output_settings.dryrun
+    if runs and not chosen and options_of_jobs(workflow) is not None:
         from zerodr.operations.slurm.cluster import require_slurm
 
         require_slurm()
 
 
-def _submits(workflow: Any) -> bool:
-    """Whether a profile sends jobs to Slurm, in a dry run too."""
-    return default_scale(workflow.resource_settings.default_resources) == "paper"
-
-
 def options_of_jobs(workflow: Any) -> str | None:
-    """Return the options of sbatch that a profile gives all jobs; None where it sends none to Slurm."""
-    if not _submits(workflow):
+    """Return the options of sbatch that a profile gives all jobs; None where jobs run on this machine."""
+    defaults = workflow.resource_settings.default_resources or {}
+    here = workflow.is_main_process and not LOCAL.isdisjoint(sys.argv)
+    if here or default_scale(defaults) != "paper":
         return None
+    if "slurm_extra" not in defaults or not workflow.is_main_process:
+        return ""  # a job knows already what it asked for
     from zerodr.operations.planning import constant
 
-    extra = workflow.resource_settings.default_resources.get("slurm_extra")
-    return str(constant(extra.raw) or "") if extra is not None else ""
+    return str(constant(defaults["slurm_extra"].raw) or "")
 
 
 def finish_run(workflow: Any, started: list[bool], plan: Plan) -> None:
@@ -84,7 +84,8 @@ def finish_run(workflow: Any, started: list[bool], plan: Plan) -> None:
     if called and executor is not None and executor.name == "dryrun" and workflow.dag is not None:
         from zerodr.operations.starting import foretell
 
-        sys.stderr.write("".join(f"{line}\n" for line in foretell(workflow, plan, _submits(workflow))))
+        lines = foretell(workflow, plan, options_of_jobs(workflow) is not None)
+        sys.stderr.write("".join(f"{line}\n" for line in lines))
     if plan.config.rehearse and started and workflow.dag is not None:
         from zerodr.operations.rehearsal_report import write_report
 
