@@ -296,3 +296,12 @@ def test_a_processor_that_is_slower_in_bf16_writes_in_fp32(causal, tmp_path, mon
     assert load_writer(str(tmp_path), None, True, "bf16").model.dtype == expected
     assert load_writer(str(tmp_path), None, True, "fp32").model.dtype == torch.float32
     assert not fp32_is_faster("cuda")
+
+
+def test_phrases_of_scripts_with_marks_are_whole_words():
+    sentence = "बिल्ली चटाई पर बैठी है और कुत्ता बगीचे में सोता है।"
+    words = sentence.removesuffix("।").split()
+    for seed in range(20):
+        assert set(phrase_of(sentence, (1, 4), random.Random(seed)).split()) <= set(words)
+    assert queries_of("", sentence, "sentences", 1, settings_of(least_words=len(words)), random.Random(0))
+    assert not queries_of("", sentence, "sentences", 1, settings_of(least_words=len(words) + 1), random.Random(0))
