@@ -231,7 +231,18 @@ def test_an_archive_is_counted_as_a_run_reads_it(tmp_path, head):
     with zipfile.ZipFile(tmp_path / "a.zip") as archive, zipfile.ZipFile(tmp_path / "b.zip", "w") as right:
         for name in archive.namelist()[:-1]:
             right.writestr(name, archive.read(name))
-    assert count_archive(tmp_path / "b.zip") == (2, 1, {"test": 1})
+    assert count_archive(tmp_path / "b.zip") == (2, 1, {"test": 1}, "en")
+
+
+def test_an_archive_has_the_language_of_its_documents(project):
+    german = "Der Urlaub wird mit einem Antrag beantragt, und das Parkhaus schließt um zehn Uhr. " * 3
+    with zipfile.ZipFile("briefe.zip", "w") as archive:
+        archive.writestr("corpus.jsonl", json.dumps({"_id": "1", "text": german}) + "\n")
+        archive.writestr("queries.jsonl", '{"_id": "q", "text": "Urlaub?"}\n')
+        archive.writestr("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\t1\t1\n")
+    (project / "resources").unlink()
+    write_new("collection", "briefe", Path("briefe.zip"))
+    assert load_bench(project, {"mirrors": ["resources/mirror"]}).collections["briefe"].language == "de"
 
 
 @pytest.mark.parametrize(

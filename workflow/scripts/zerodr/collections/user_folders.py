@@ -144,6 +144,12 @@ def _by_words(text: str, counts: Counter[str]) -> str:
     return UNKNOWN if strange("") >= FOREIGN_SHARE and shares["en"] < WORDS_SHARE else "en"
 
 
+def language_of_first(documents: Iterable[Document]) -> str:
+    """Return the language of a corpus by its first documents."""
+    rows = islice(documents, SAMPLE_DOCUMENTS)
+    return language_of(f"{row.title} {row.text}"[:SAMPLE_CHARACTERS] for row in rows)
+
+
 log = logging.getLogger("zerodr")
 Row = TypeVar("Row", Document, Query)
 SAMPLE_DOCUMENTS, SAMPLE_CHARACTERS = 200, 2000
@@ -283,7 +289,6 @@ def guess_language(folder: UserFolder) -> str:
     """Guess the language of the first documents; `en` for a bad file."""
     try:
         reader = open_folder(folder.path, folder.files["corpus"], folder.columns, folder.cut)
-        documents = islice(reader.documents(), SAMPLE_DOCUMENTS)
-        return language_of(f"{row.title} {row.text}"[:SAMPLE_CHARACTERS] for row in documents)
+        return language_of_first(reader.documents())
     except ZerodrError:
         return "en"

@@ -138,7 +138,7 @@ def describe(name: str, asked: str) -> tuple[str, bool]:
     lines += [
         f"    splits: {json.dumps(dict.fromkeys(splits))}",
         f"    evaluation_split: {json.dumps(evaluated)}",
-        "    language: en",
+        "    language: en # of the texts, which were not read: BM25 analyses them by it",
         '    licence: "" # of the data; a footnote of tables',
     ]
     return "\n".join(lines) + "\n", bool(splits)

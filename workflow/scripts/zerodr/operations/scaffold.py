@@ -251,7 +251,7 @@ def _collection(folder: Path, name: str, source: Path, origin: str = "") -> Writ
     queries: {counts.queries}
     splits: {json.dumps(counts.splits)}
     evaluation_split: {json.dumps(evaluated)}
-    language: en
+    language: {counts.language} # guessed from the first documents; BM25 analyses texts by it
     licence: "" # of the data; a footnote of tables
 """
     files = [_new(folder / f"{name}.yaml", text)]
@@ -269,11 +269,12 @@ def _next(name: str, files: list[Path], judged: bool) -> Written:
 
 
 class Counts(NamedTuple):
-    """Count documents, queries, and queries with a positive by split."""
+    """Count documents, queries, and queries with a positive by split; guess the language."""
 
     documents: int
     queries: int
     splits: dict[str, int]
+    language: str
 
 
 def count_archive(source: Path) -> Counts:
@@ -285,6 +286,7 @@ def count_archive(source: Path) -> Counts:
     """
     from zerodr.collections.archives import open_archive
     from zerodr.collections.readers.base import BeirReader
+    from zerodr.collections.user_folders import language_of_first
 
     if not zipfile.is_zipfile(source):
         raise CollectionError(source, "is no ZIP that can be read", "pack corpus.jsonl, queries.jsonl, qrels/")
@@ -297,4 +299,5 @@ def count_archive(source: Path) -> Counts:
     reader = BeirReader(archive)
     positives = {split: {one.query for one in reader.judgements(split) if one.grade > 0} for split in reader.splits()}
     documents, queries = (sum(1 for _ in rows) for rows in (reader.documents(), reader.queries()))
-    return Counts(documents, queries, {split: len(ids) for split, ids in positives.items()})
+    splits = {split: len(ids) for split, ids in positives.items()}
+    return Counts(documents, queries, splits, language_of_first(reader.documents()))
