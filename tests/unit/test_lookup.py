@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from config_helpers import copy_config
 from lookup_helpers import DENSE, DOCUMENTS, FUSED, LEXICAL, PROTOCOL, QUERIES, ROOT, make_bench
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
@@ -127,6 +128,21 @@ def test_a_fusion_that_nobody_ran_says_which_ranking_is_missing(desk, monkeypatc
         Sources(Graph()).find("zero/notes")
     with pytest.raises(ArtifactError, match="nope on notes: can't answer queries"):
         Sources(Graph()).find("nope/notes")
+
+
+@pytest.mark.parametrize(
+    ("method", "needed"),
+    [
+        ("all-minilm-l6-v2", "results/runs/all-minilm-l6-v2/scifact/standard.trec.gz"),
+        ("bm25", "results/collections/scifact/manifest.json"),
+    ],
+)
+def test_a_collection_that_was_not_read_is_answered_with_the_command(tmp_path, monkeypatch, method, needed):
+    copy_config(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArtifactError, match="scifact was not read here") as error:
+        Sources(Graph()).find(f"{method}/scifact")
+    assert error.value.next_step.endswith(f"snakemake --profile config/profiles/mini {needed}")
 
 
 def test_what_answers_nothing_is_refused(desk):

@@ -47,6 +47,19 @@ def what_lacks(graph: Graph, name: str, collection: str, answering: Collection[s
     return ", and ".join(words), f"make what is missing: {shlex.join(command)}"
 
 
+def what_was_never_read(name: str, collection: str) -> tuple[str, str] | None:
+    """Return the problem and the next step of a collection of the registry that was not read; None for other names."""
+    if not Path("config/config.yaml").is_file():
+        return None
+    bench, manifest = load_bench(Path(".")), paths.collection(collection)
+    ranking = [method for method, one in bench.methods.items() if one.kind != "scores"]
+    if collection not in bench.collections or name not in ("bm25", *ranking):
+        return None
+    needed = manifest if name == "bm25" else paths.run(name, collection, PROTOCOL)
+    problem = f"{collection} was not read here: missing is {manifest}"
+    return problem, f"make what is missing: snakemake --profile config/profiles/mini {needed}"
+
+
 def _halves(method: Method | None, run: dict[str, Any] | None) -> list[str]:
     """Name the two methods that a fusion joins, by its record, else by the configuration; none of other methods."""
     if run is not None:

@@ -15,7 +15,7 @@ from zerodr.encoders.folder import retriever as folders
 from zerodr.encoders.folder.attention import WEIGHTS
 from zerodr.errors import ArtifactError, nearest
 from zerodr.lineage.graph import Graph
-from zerodr.lookup.lacking import PROTOCOL, what_lacks
+from zerodr.lookup.lacking import PROTOCOL, what_lacks, what_was_never_read
 from zerodr.plan import paths
 from zerodr.plan.rules import Kind, facts_of
 
@@ -150,6 +150,8 @@ class Sources:
         collections = {collection: paths.collection(collection)} | self.collections()
         if method and "/" not in method and self.graph.record(collections[collection]) is not None:
             return self.named(method, collections[collection])
+        if method and not Path(text).exists() and (lacking := what_was_never_read(method, collection)):
+            raise ArtifactError(f"{method} on {collection}", *lacking)
         artifact = self.graph.find(text)
         record = self.graph.require(artifact)
         rule = facts_of(record["rule"])
