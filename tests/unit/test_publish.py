@@ -92,6 +92,16 @@ def test_a_stage_of_its_own_another_protocol_and_another_scale_have_scores_of_th
     assert views.level_of(views.groups_of(read_record(ARCHIVE), "lab")[:1]) == "other"
 
 
+def test_an_item_of_another_run_has_the_scale_that_it_was_made_at(plan):
+    record = read_record(TABLE)
+    item = record | {"spec": record["spec"] | {"params": {"scale": "lab"}}}
+    assert [views.run_tags(one, "mini")["scale"] for one in (item, record, read_record(SUMMARY))] == [
+        "lab",
+        "mini",
+        "mini",
+    ]
+
+
 def test_a_method_shows_the_last_evaluation_after_a_setting_was_taken_back(plan):
     record, shown = read_record(SUMMARY), []
     for minute, value in enumerate((0.5, 0.7, 0.5)):

@@ -152,9 +152,11 @@ def run_tags(record: Record, scale: str = "") -> dict[str, str]:
 
     Args:
         record: the artifact's record.
-        scale: the preset of the run that publishes; empty: not known.
+        scale: the preset of the run that publishes, of artifacts whose settings name none; empty: not known.
     """
     code, environment = record["code"], record["environment"]
+    if facts_of(record["rule"]).kind == "report":  # a figure from an earlier run may be of another scale
+        scale = record["spec"]["params"].get("scale", scale)
     tags = {
         "artifact": record["artifact"],
         "output": record["output"],
