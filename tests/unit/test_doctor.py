@@ -264,7 +264,7 @@ def test_caches_are_in_the_checkout_where_the_home_folder_can_not_be_written(tmp
 # ---- before anything is installed ----------------------------------------------------------------------------------
 def test_the_system_s_python_diagnoses_without_a_package(root, tmp_path):
     """No site-packages: each lacking thing is one line with its command."""
-    python = Path(sys.base_prefix) / "bin" / "python3.11"
+    python = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(root / "workflow/scripts"), "HF_HUB_OFFLINE": "1"}
     command = [str(python), "-S", "-m", "zerodr.operations.doctor"]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)

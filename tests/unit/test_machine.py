@@ -53,12 +53,17 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(results)], check=True)
 
 
+def pack(path: Path) -> None:
+    with gzip.open(path, "wb") as stream:
+        stream.write(BIG.tobytes())
+
+
 BIG = np.random.default_rng(0).standard_normal(1_000_000)
 FILL = {
     "bytes": lambda path: path.write_bytes(BIG.tobytes()),
     "npy": lambda path: np.save(open(path, "wb"), BIG),
     "parquet": lambda path: pq.write_table(pa.table({"x": BIG}), path),
-    "gzip": lambda path: gzip.open(path, "wb").write(BIG.tobytes()),
+    "gzip": lambda path: pack(path),
     "safetensors": lambda path: save_file({"x": BIG}, path),
     "tokenizer": lambda path: Tokenizer(WordLevel({f"word{i}": i for i in range(100_000)}, unk_token="word0")).save(
         str(path)

@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import io
 import os
 import re
 import zlib
@@ -18,6 +19,7 @@ from zerodr.errors import CollectionError, ConfigError
 
 RESERVED = {"shared", "source", "target", "targets", "all", "model"}  # scopes, names in stages, first column of a table
 SECTIONS = ("corpus", "queries", "judgements")
+STEP = 8192  # bytes of a gzipped file that are read at once to estimate its lines
 LINES = ("jsonl", "tsv", "csv")  # endings of files with lines, which may be gzipped
 ENDINGS = (*LINES, "parquet")  # of corpus.* and queries.*
 FORMS = (*ENDINGS, *(f"{ending}.gz" for ending in LINES))
@@ -300,10 +302,23 @@ def _rows(path: Path) -> int:
     return -(-size // PARQUET_BYTES) if path.suffix == ".parquet" else _lines(path, size)
 
 
+class _Steps(io.FileIO):
+    """A file that is read in small steps, so that its position is that of what was unpacked: Pythons read ahead.
+
+    >>> with _Steps(__file__) as stream:
+    ...     len(stream.read(100)), len(stream.read(1 << 20)) <= STEP
+    (100, True)
+    """
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read at most STEP bytes."""
+        return super().read(STEP if size is None or size < 0 else min(size, STEP))
+
+
 def _packed_lines(path: Path, size: int) -> int:
     """Estimate the lines of a gzipped file; one that is damaged has one, so that its reader says so."""
     try:
-        with open(path, "rb") as packed, gzip.open(packed) as stream:
+        with _Steps(path) as packed, gzip.open(packed) as stream:
             text = stream.read(SAMPLES * SAMPLE_BYTES)
             lines, read, more = _count(text), packed.tell(), bool(stream.read(1))
     except (OSError, EOFError, zlib.error):
