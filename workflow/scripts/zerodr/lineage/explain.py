@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from zerodr.artifacts import provenance
-from zerodr.artifacts.record import STATE, Record, read_record
+from zerodr.artifacts.record import STATE, Record, read_record, read_state
 from zerodr.errors import ZerodrError
 from zerodr.lineage.graph import Graph, brief, flatten
 from zerodr.plan import Plan
@@ -327,8 +327,8 @@ def adapted_by(graph: Graph, artifact: str) -> Adapted | None:
             continue
         files = [path for path in (STATE / "adapt").glob("*.json") if not path.name.endswith(".candidates.json")]
         for file in sorted(files, key=lambda path: path.stat().st_mtime_ns, reverse=True):
-            values = json.loads(file.read_text(encoding="utf-8"))
-            if values.get("byo") == [command[2]]:
+            values = read_state(file)
+            if values and values.get("byo") == [command[2]]:
                 return Adapted(values, command)
     return None
 
