@@ -12,6 +12,7 @@ import tomllib
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
+import pytest
 import yaml
 from packaging.requirements import Requirement
 
@@ -101,7 +102,8 @@ def test_no_machine_leaks_into_the_lock(root):
 
 STUB = """#!/usr/bin/env bash
 echo "$(basename "$0") $*" >>calls
-case "$*" in *-r\\ *) cp "${@: -1}" installed ;; esac
+echo "torch ${UV_TORCH_BACKEND:-usual}" >backend
+case "$*" in *-r\\ *) cp "${@: -1}" installed ;; *--dry-run*) [ -z "${UNREACHED:-}" ] ;; esac
 """
 
 
@@ -115,6 +117,33 @@ def created(folder: Path, root: Path, **environment: str) -> tuple[subprocess.Co
     variables = os.environ | {"PYTHON": sys.executable, "UV_TORCH_BACKEND": "cpu"} | environment
     done = subprocess.run(["bash", "envs/create.sh"], cwd=folder, env=variables, capture_output=True, text=True)
     return done, (folder / "calls").read_text()
+
+
+@pytest.mark.parametrize(
+    ("present", "environment", "build"),
+    [
+        ((), {}, "cpu"),
+        ((), {"UNREACHED": "1"}, "usual"),
+        ((), {"UV_FIND_LINKS": "wheels"}, "usual"),
+        ((), {"UV_TORCH_BACKEND": "auto"}, "auto"),
+        (("nvidia-smi",), {}, "usual"),
+        (("sbatch",), {}, "usual"),
+    ],
+)
+def test_without_a_driver_torch_is_the_build_for_processors(root, tmp_path, present, environment, build):
+    if Path("/proc/driver/nvidia").exists():
+        pytest.skip("this machine has an NVIDIA driver")
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name in ("bash", "basename", "cp", "dirname", "env", "grep"):
+        (commands / name).symlink_to(shutil.which(name))
+    for name in present:
+        (commands / name).symlink_to("bash")
+    fresh = {"UV_TORCH_BACKEND": "", "UV_FIND_LINKS": "", "PIP_FIND_LINKS": "", "PATH": str(commands)}
+    done, _ = created(tmp_path / "clone", root, **fresh | environment)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "clone/backend").read_text() == f"torch {build}\n"
+    assert ("for processors" in done.stdout) == (build == "cpu")
 
 
 def test_the_lock_is_what_is_installed(root, tmp_path):
