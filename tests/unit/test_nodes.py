@@ -86,8 +86,11 @@ def written(gpus: int, nodes: int, options: str | None = None) -> Machines:
 def test_jobs_of_several_nodes_keep_what_the_profile_asks_of_all(root, monkeypatch):
     profile = yaml.safe_load((root / "config/profiles/slurm/config.yaml").read_text())
     assert profile["default-resources"]["slurm_extra"] == f"'{OF_ALL_JOBS}'"
+    monkeypatch.setenv("NODE", "n8")
     for defaults, options in (
         (["slurm_extra='--exclude=n7 --signal=TERM@60'"], "--exclude=n7 --signal=TERM@60"),
+        (["slurm_extra=--exclude=n7 --signal=TERM@60"], "--exclude=n7 --signal=TERM@60"),  # not quoted
+        (["slurm_extra='--exclude=$NODE'"], "--exclude=n8"),
         (["slurm_partition=cpu"], ""),
         (["mem_mb=2000"], None),
     ):

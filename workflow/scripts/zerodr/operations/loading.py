@@ -72,9 +72,9 @@ def options_of_jobs(workflow: Any) -> str | None:
         return None
     if "slurm_extra" not in defaults or not workflow.is_main_process:
         return ""  # a job knows already what it asked for
-    from zerodr.operations.planning import constant
+    from zerodr.operations.planning import text_of_all
 
-    return str(constant(defaults["slurm_extra"].raw) or "")
+    return text_of_all("slurm_extra", str(defaults["slurm_extra"].raw))
 
 
 def finish_run(workflow: Any, started: list[bool], plan: Plan) -> None:

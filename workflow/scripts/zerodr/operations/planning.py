@@ -4,6 +4,7 @@ Nothing else changes: the same jobs, reasons, resources and digests. Seen in Sna
 """
 
 import ast
+import asyncio
 import os
 import tempfile
 from collections.abc import Mapping
@@ -64,6 +65,21 @@ def constant(expression: Any) -> int | str | None:
     except (ValueError, SyntaxError):
         return None
     return value if isinstance(value, int | str) else None
+
+
+def text_of_all(name: str, expression: str) -> str:
+    """The text that Snakemake gives all jobs as a resource: it need not be quoted, and variables and `~` are filled in.
+
+    Empty where each job has its own.
+    """
+    from snakemake.exceptions import WorkflowError
+    from snakemake.resources import Resource
+
+    try:
+        value = Resource.cli_evaluator(name, expression, wildcards={}, input=[], attempt=1, async_run=asyncio.run)
+    except WorkflowError:
+        return ""
+    return str(value or "")
 
 
 def _fill(pattern: str, wildcards: Mapping[str, Any]) -> str:
