@@ -303,6 +303,9 @@ def test_plan_asks_snakemake(root, monkeypatch):
         "plan", "--scale", "paper", "--profile", "local", "results/beir/bm25-flat.tsv", "--config", "offline=true"
     )
     assert " 1 s for the start" in text
+    row = ("plan", "results/beir/bm25-flat.tsv", "--config", "offline=true", "--profile", "slurm")
+    counts = [call(*row, *more).split(" needs ")[1].split(" jobs")[0] for more in ([], ["--scale", "paper"])]
+    assert counts[0] == counts[1], "a plan is that of `snakemake --profile slurm`"
     told = "can't be planned: results/beir/al.tsv: is no target: did you mean results/beir/all.tsv"
     with pytest.raises(ConfigError, match=told):
         call("plan", "results/beir/al.tsv")

@@ -16,7 +16,7 @@ from zerodr.artifacts.stage import Stage, StageSpec
 from zerodr.collections.first_part import FirstPart
 from zerodr.collections.readers import Reader
 from zerodr.collections.readers.base import Document, Judgement, Query
-from zerodr.config.load import load_bench, mirrors_of, read_config
+from zerodr.config.load import load_bench, mirrors_of, read_config, with_scale
 from zerodr.config.pins import read_lock
 from zerodr.config.rehearsal import Rehearsal
 from zerodr.errors import ArtifactError
@@ -122,6 +122,18 @@ def test_words_of_a_command_mean_the_same_in_the_folder(tmp_path, monkeypatch):
     assert movable("byo=notes,/a") == f"byo={here},/a" and movable("byo=[notes]") == f"byo={here}"
     for word in ("results/table.tsv", "scale=mini", "--profile", "slurm", "set=[dpr.training.steps=9]", ""):
         assert movable(word) == word
+
+
+def test_a_slurm_profile_means_scale_paper_unless_a_word_or_the_settings_name_another(tmp_path):
+    folder, words = tmp_path / "config", ["seed=3"]
+    folder.mkdir()
+    (folder / "config.yaml").write_text("seed: 4\n")
+    assert with_scale(words, "slurm", folder) == [*words, "scale=paper"]
+    assert with_scale(words, "config/profiles/slurm", folder) == [*words, "scale=paper"]
+    assert with_scale(words, "config/profiles/mini", folder) == with_scale(words, "", folder) == words
+    assert with_scale(["scale=lab"], "slurm", folder) == ["scale=lab"]
+    (folder / "config.yaml").write_text("scale: lab\n")
+    assert with_scale(words, "slurm", folder) == words
 
 
 @pytest.mark.parametrize("written", ["archives,~/more", "[archives, ~/more]"])

@@ -25,6 +25,7 @@ from zerodr.config.settings import Config, Protocol, Scale
 from zerodr.config.training import CUSTOM as LOSS_FILE
 from zerodr.config.training import LOSSES
 from zerodr.config.user_folders import read_folders, split_folders, with_proxies
+from zerodr.config.words import parse_words
 from zerodr.errors import ConfigError
 
 DOWNLOADED, NORMALISED = "resources/archives", "results/collections"
@@ -171,6 +172,12 @@ def read_config(folder: Path, values: Mapping[str, Any] | None = None) -> dict[s
     """
     written = overlay(mapping(read_yaml(folder / "config.yaml"), "config/config.yaml"), custom_settings(folder))
     return overlay(written, dict(values or {}))
+
+
+def with_scale(words: Sequence[str], profile: str, folder: Path = Path("config")) -> list[str]:
+    """Add scale `paper` to words of `--config` where a Slurm profile means it: neither they nor a file name a scale."""
+    named = "scale" in read_config(folder, parse_words(words))
+    return [*words] if named or "slurm" not in Path(profile).name else [*words, "scale=paper"]
 
 
 def _tuples(values: dict[str, Any]) -> dict[str, Any]:

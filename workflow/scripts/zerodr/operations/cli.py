@@ -165,6 +165,7 @@ def plan(
 ) -> None:
     """List what a target still needs: jobs by rule, downloads, disk, time, GPU-hours, critical path. Runs nothing."""
     from zerodr.artifacts.guard import replaced_reports
+    from zerodr.config.load import with_scale
     from zerodr.config.pins import LOCK, require_repositories
     from zerodr.config.words import parse_words
     from zerodr.lineage.explain import rerun_reasons
@@ -175,8 +176,7 @@ def plan(
     from zerodr.plan.pins import loose_models
     from zerodr.plan.targets import idle_variants
 
-    words = _words(config, sets, scale)
-    bench = plan_of(words)
+    bench = plan_of(words := with_scale(_words(config, sets, scale), profile or ""))
     jobs = planned_jobs(target, parse_words(words), bench)
     check_planned(bench, (job.rule for job in jobs))
     if models := loose_models(bench, ((job.rule, job.wildcards.get("model", "")) for job in jobs)):

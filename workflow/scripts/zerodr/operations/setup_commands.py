@@ -28,13 +28,13 @@ def rehearse(
     config: Words = None,
 ) -> None:
     """Run each job of a target with few steps, documents and questions; then say what failed, and what a run costs."""
+    from zerodr.config.load import with_scale
     from zerodr.operations.adapt import gpus_here, seconds_of
     from zerodr.operations.rehearse import rehearse as run
 
     named = {"methods": methods, "collections": collections}
     words = [*(config or []), *(f"{key}=[{value}]" for key, value in named.items() if value)]
-    if profile == "slurm" and not any(word.startswith("scale=") for word in words):
-        words.append("scale=paper")
+    words = with_scale(words, profile)
     if cores and not gpus_here() and not any(word.startswith("gpus=") for word in words):
         words.append("gpus=0")
     here = ["--executor", "local", "--cores", str(cores)] if cores else []
