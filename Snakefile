@@ -35,7 +35,7 @@ if find_spec("pydantic") is None:
     )
 
 from zerodr import papers
-from zerodr.artifacts.guard import repeat_errors, spare_tracebacks
+from zerodr.artifacts.guard import repeat_errors, require_defaults, spare_tracebacks
 from zerodr.checkout import provide_caches
 from zerodr.config.words import parse_texts
 from zerodr.errors import ZerodrError
@@ -54,8 +54,10 @@ if workflow.is_main_process:
 SCREEN = take_screen(workflow.output_settings, workflow.is_main_process)
 CEILINGS = {}  # filled in before the first job is submitted
 STARTED = []
-config.setdefault("scale", default_scale(workflow.resource_settings.default_resources))
 try:
+    if "scale" not in config:
+        config["scale"] = default_scale(workflow.resource_settings.default_resources)
+        require_defaults(config["scale"])
     loading.require_scheduler(workflow)
     config |= parse_texts(workflow.config_settings.config_args or ())
     OPTIONS = loading.options_of_jobs(workflow)

@@ -24,7 +24,7 @@ from tokenizers.models import WordLevel
 
 from zerodr.artifacts import adapter, guard, machine
 from zerodr.artifacts.stage import Stage, run_spec
-from zerodr.errors import MachineError
+from zerodr.errors import ConfigError, MachineError
 
 
 @pytest.fixture
@@ -301,3 +301,16 @@ def test_an_absent_input_file_is_one_sentence_that_says_where_it_is_from(snakema
         assert guard._Plain(str, lambda model, remark=remark: remark).filter(record)
         told = "ConfigError: mine: reads in/negatives.gz, which is no file and which no rule makes: put it there"
         assert record.getMessage() == f"{told}, or name another{tail}"
+
+
+def test_default_resources_that_change_the_scale_of_a_slurm_profile_are_refused(monkeypatch):
+    """They replace all of the profile's: the whole table at scale paper would be the small one, without a word."""
+    words = ["snakemake", "--profile", "slurm", "results/beir/all.tsv"]
+    for more in (["--default-resources", "runtime=60"], ["--default-res", "runtime=60", "--profile=my/slurm-a100"]):
+        monkeypatch.setattr(sys, "argv", [*words, *more])
+        with pytest.raises(ConfigError, match="replaces those of the profile, .*scale paper: this"):
+            guard.require_defaults("mini")
+        guard.require_defaults("paper")
+    for allowed in (words, ["snakemake", "--profile", "config/profiles/mini", "--default-resources", "runtime=60"]):
+        monkeypatch.setattr(sys, "argv", allowed)
+        guard.require_defaults("mini")

@@ -30,6 +30,7 @@ _ABSENT = re.compile(
     r"(?:MissingInputException in .*\n)?"
     r"Missing input files for rule (\w+):\n((?s:.*?))affected files:((?:\n +\S+)+)"
 )
+_SLURM = re.compile(r" --profile[ =]\S*slurm")
 _MODEL = re.compile(r"\bmodel=([^,\s]+)")
 _TRACEBACK = re.compile(r"\nTraceback:(?:\n  File [^\n]*)+")
 
@@ -179,6 +180,22 @@ def _absent_files(match: re.Match[str], remark: Callable[[str], str]) -> str:
             step,
         )
     )
+
+
+def require_defaults(scale: str) -> None:
+    """Check that a Slurm profile means its scale: `--default-resources` leaves none of the profile's.
+
+    Args:
+        scale: the one that the remaining default resources mean.
+
+    Raises:
+        ConfigError: they mean another, so that the run would be a small one.
+    """
+    words = " ".join(sys.argv)
+    if scale != "paper" and " --default-res" in words and _SLURM.search(words):
+        problem = f"replaces those of the profile, by which it means scale paper: this would run {scale}"
+        step = "name a scale (--config scale=paper), or change default-resources in the profile"
+        raise ConfigError("--default-resources", problem, step)
 
 
 def advise_profile(triggers: Iterable[object]) -> None:
