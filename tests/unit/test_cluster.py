@@ -38,8 +38,11 @@ def test_lines_about_clusters_are_left_out_and_nodes_that_start_no_job_do_not_co
     text = "gpu*|infinite|32|9000|gpu:a100:no_consume:4|mixed\ngpu*|infinite|64|99000|gpu:8|drained*\n"
     partition = parse_partitions(text + "old|infinite|8|9000|(null)|down*\n")["gpu"]
     assert partition.nodes == (ClusterNode(32, 9000, 4),) and partition.away == 1
-    with pytest.raises(MachineError, match=r"partition old, whose nodes are all down or drained \(1\): wait, or name"):
+    with pytest.raises(MachineError, match=r"old, which is down, or its nodes are all down or drained \(1\): wait, or"):
         check_fit([JobRequest("a", partition="old")], parse_partitions("old|infinite|8|9000|(null)|down*\n"))
+    stopped = parse_partitions("gpu*|infinite|32|9000|(null)|idle|down\nold|infinite|8|9000|(null)|idle|inactive\n")
+    assert [(part.nodes, part.away) for part in stopped.values()] == [((), 1), ((), 1)], "jobs would wait in vain"
+    assert parse_partitions("gpu*|infinite|32|9000|(null)|mixed|up\n")["gpu"].nodes
     assert [
         sum(map(int, cluster.GPUS.findall(gres))) for gres in ("gpu:1g.10gb:2", "gpu:12", "shard:3,gpu:a:b:3(S:0)")
     ] == [2, 12, 3]
@@ -50,6 +53,18 @@ def test_partitions_are_read():
     assert PARTITIONS["cpu"].nodes == (ClusterNode(64, 250000, 0), ClusterNode(128, 500000, 0))
     assert [node.gpus for node in PARTITIONS["gpu"].nodes] == [4, 8]
     assert [PARTITIONS[name].minutes for name in ("cpu", "gpu", "long")] == [1440, 240, None]
+
+
+def test_one_node_has_all_that_a_job_asks_for(monkeypatch):
+    uneven = parse_partitions("cpu*|infinite|64|100000|(null)\ncpu*|infinite|8|900000|(null)\n")
+    check_fit([JobRequest("a", cores=64, memory_mib=100000), JobRequest("b", cores=8, memory_mib=900000)], uneven)
+    told = "requests 500000 MiB of memory, the largest node of partition cpu with 16 cores has 100000"
+    with pytest.raises(MachineError, match=told):
+        check_fit([JobRequest("finetune", cores=16, memory_mib=500000)], uneven)
+    with pytest.raises(MachineError, match="requests 2 nodes of that size, partition cpu has 1: lower nodes"):
+        check_fit([JobRequest("finetune", nodes=2, cores=16, memory_mib=9000)], uneven)
+    monkeypatch.setattr(cluster, "read_partitions", lambda: uneven)
+    assert cluster.ceilings([JobRequest("finetune", cores=16)])["finetune"].memory_mib == 100000
 
 
 @pytest.mark.parametrize(
@@ -69,6 +84,10 @@ def test_walltimes(text, minutes):
         ),
         (JobRequest("finetune", gpus=1), "requests 1 GPUs on a node, the largest node of partition cpu has 0"),
         (JobRequest("finetune", gpus=16, nodes=3, partition="gpu"), "requests 3 nodes, partition gpu has 2"),
+        (
+            JobRequest("finetune", gpus=16, nodes=2, partition="gpu"),
+            "requests 2 nodes of that size, partition gpu has 1",
+        ),
         (JobRequest("embed_corpus", cores=256), "requests 256 cores, the largest node of partition cpu has 128"),
         (
             JobRequest("index_bm25", memory_mib=600000),
@@ -91,7 +110,7 @@ def test_what_can_not_run_is_refused(ask, told):
     "ask",
     [
         JobRequest("a"),
-        JobRequest("a", gpus=16, nodes=2, cores=32, partition="gpu"),
+        JobRequest("a", gpus=8, nodes=2, cores=32, partition="gpu"),
         JobRequest("a", minutes=10**6, partition="long"),
         JobRequest("a", memory_mib=500000),
     ],

@@ -17,12 +17,12 @@ from zerodr.plan import Plan
 from zerodr.plan.resources import Ceiling
 
 COMMANDS = ("sbatch", "sinfo", "squeue", "scancel")
-NODES = ["sinfo", "--noheader", "--Node", "--format=%P|%l|%c|%m|%G|%T"]
+NODES = ["sinfo", "--noheader", "--Node", "--format=%P|%l|%c|%m|%G|%T|%a"]
 PATIENCE_S = 30
 MINUTES = re.compile(r"^(?:(?P<days>\d+)-)?(?:(?P<a>\d+):)?(?P<b>\d+)(?::(?P<c>\d+))?$")
 GPUS = re.compile(r"(?:^|,)gpu(?::[\w.-]+)*?:(\d+)(?![\w.:-])")
-AWAY = ("down", "drain", "fail", "error", "unknown", "inval", "future")
-"""Beginnings of the states of nodes that start no job until an administrator acts."""
+AWAY = ("down", "drain", "fail", "error", "unknown", "inval", "future", "inact")
+"""Beginnings of the states of nodes and partitions that start no job until an administrator acts."""
 PROFILE = "config/profiles/slurm/config.yaml"
 
 
@@ -44,7 +44,7 @@ class Partition:
         default: true when jobs without a partition go here.
         minutes: the longest walltime; None when there is no limit.
         nodes: sizes of its nodes that start jobs.
-        away: number of its nodes that are down or drained.
+        away: number of its nodes that are down or drained, or all where it is itself.
     """
 
     name: str
@@ -173,7 +173,7 @@ def read_partitions() -> dict[str, Partition]:
 
 
 def parse_partitions(text: str) -> dict[str, Partition]:
-    """Parse lines `partition|walltime|cores|memory|gres|state`, one a node, as `sinfo` prints; `*` marks the default.
+    """Parse lines `partition|walltime|cores|memory|gres|states`, one a node, as `sinfo` prints; `*` marks the default.
 
     Other lines, such as `CLUSTER: name` where several clusters are asked, are left out.
     """
@@ -265,7 +265,7 @@ def _unfit_for(request: JobRequest, name: str, partitions: dict[str, Partition])
         return Unfit(f"requests partition {name}, which is not known to this cluster", step)
     partition, gpus = partitions[name], -(-request.gpus // request.nodes)
     if not partition.nodes:
-        reason = f"requests partition {name}, whose nodes are all down or drained ({partition.away})"
+        reason = f"requests partition {name}, which is down, or its nodes are all down or drained ({partition.away})"
         return Unfit(reason, f"wait, or name another partition in {PROFILE}")
     most = max(node.gpus for node in partition.nodes)
     if gpus > most:
@@ -279,12 +279,20 @@ def _unfit_for(request: JobRequest, name: str, partitions: dict[str, Partition])
         return Unfit(reason, "lower nodes, or choose another partition")
     fitting = [node for node in partition.nodes if node.gpus >= gpus]
     largest = f"the largest node of partition {name} {'with a GPU ' if gpus else ''}has"
-    cores, memory = max(node.cores for node in fitting), max(node.memory_mib for node in fitting)
+    cores = max(node.cores for node in fitting)
     if request.cores > cores:
         return Unfit(f"requests {request.cores} cores, {largest} {cores}", f"lower it with --max-threads {cores}")
+    some, fitting = fitting, [node for node in fitting if node.cores >= request.cores]
+    memory = max(node.memory_mib for node in fitting)
     if request.memory_mib > memory:
+        if memory < max(node.memory_mib for node in some):
+            largest = f"the largest node of partition {name} with {request.cores} cores has"
         reason = f"requests {request.memory_mib} MiB of memory, {largest} {memory}"
         return Unfit(reason, "lower it with --set-resources {changes}", f"mem_mb={memory}")
+    large = sum(node.memory_mib >= request.memory_mib for node in fitting)
+    if request.nodes > large:
+        reason = f"requests {request.nodes} nodes of that size, partition {name} has {large}"
+        return Unfit(reason, "lower nodes, or choose another partition")
     if partition.minutes is not None and request.minutes > partition.minutes:
         reason = f"requests {request.minutes} minutes, partition {name} allows {partition.minutes}"
         step = "--set-resources {changes}; a longer training resumes in its next attempt (--retries)"
@@ -306,7 +314,8 @@ def ceilings(requests: Iterable[JobRequest]) -> dict[str, Ceiling]:
     for request in (request for request in distinct if not request.elsewhere):
         queues = [partitions[name] for name in names_of(request, partitions) if name in partitions]
         gpus = -(-request.gpus // request.nodes)
-        memory = [node.memory_mib for queue in queues for node in queue.nodes if node.gpus >= gpus]
+        nodes = [node for queue in queues for node in queue.nodes]
+        memory = [node.memory_mib for node in nodes if node.gpus >= gpus and node.cores >= request.cores]
         minutes = [queue.minutes for queue in queues]
         longest = None if None in minutes else max((limit for limit in minutes if limit is not None), default=None)
         limits[request.rule] = Ceiling(max(memory, default=None), longest)
