@@ -12,9 +12,12 @@ import pytest
 from config_helpers import copy_config
 
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.collections.access import corpus_ids, read_qrels
+from zerodr.collections.access import corpus_ids, read_qrels, read_queries
+from zerodr.collections.user_folders import write_section
 from zerodr.config.load import load_bench
-from zerodr.errors import CollectionError
+from zerodr.config.registry import Collection
+from zerodr.config.user_folders import SECTIONS, find_files, not_read, read_folders
+from zerodr.errors import CollectionError, ConfigError
 from zerodr.operations.foreign_collections import read_files
 from zerodr.operations.stand_ins.hub import Hub, Repository
 from zerodr.plan import Plan, paths
@@ -113,6 +116,29 @@ def test_what_the_hub_refuses_is_one_sentence_and_writes_nothing(hub, project, d
     done = new(hub, "letters", dataset)
     assert done.returncode == 1 and sentence in done.stderr and "Traceback" not in done.stderr
     assert not Path("config/my/letters.yaml").exists()
+
+
+def test_a_download_in_several_files_is_read_whole_without_its_card(tmp_path, tmp_path_factory):
+    for name, rows in (("corpus/corpus", "corpus.jsonl"), ("queries/queries", "queries.jsonl")):
+        (tmp_path / name).parent.mkdir()
+        for n, row in enumerate(LINES[rows]):
+            pd.DataFrame([row]).to_parquet(tmp_path / f"{name}-0000{n}-of-00002.parquet")
+    (tmp_path / "default").mkdir()
+    for n, pair in enumerate([("q", "01"), ("r", "2")]):
+        judged = pd.DataFrame([dict(zip(("query-id", "corpus-id", "score"), (*pair, 1), strict=True))])
+        judged.to_parquet(tmp_path / f"default/test-0000{n}-of-00002.parquet")
+    (tmp_path / "README.md").write_text("# Card\n\nThis data set has documents.\n")
+    (tmp_path / "more.docx").touch()
+    home, files = tmp_path_factory.mktemp("read"), find_files(tmp_path)
+    row = Collection(name="letters", label="letters", kind="own", format="folder")
+    for section in SECTIONS:
+        write_section(section, str(tmp_path), files[section], row, home)
+    assert corpus_ids(home).to_pylist() == ["01", "2"] and read_queries(home)["id"].to_pylist() == ["q", "r"]
+    assert read_qrels(home, "test")["document"].tolist() == ["01", "2"]
+    assert not_read(tmp_path) == "not read: more.docx"
+    (tmp_path / "default/test-00001-of-00002.parquet").unlink()
+    with pytest.raises(ConfigError, match=r"holds 1 of the 2 files default/test-\*.parquet: download the others"):
+        read_folders([str(tmp_path)], {}, "en", {}, "letters")
 
 
 def test_other_files_than_a_collection_has_are_refused():

@@ -6,6 +6,7 @@ import io
 import os
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +31,7 @@ RENAME = "rename the folder, or set byo_name or adapt's --name"
 JUDGED = (*ENDINGS, "txt", "trec", "qrels", "qrel")  # endings of judgements, which may be gzipped
 SHARD = r"-\d+-of-\d+"  # of a data set of the hub: queries/queries-00000-of-00001.parquet
 HUB = ("default", "data")  # where data sets of the hub, with queries/, have judgements if not in qrels/
-OF_HUB = re.compile(rf"(?P<split>.+?){SHARD}\.parquet")
+OF_HUB = re.compile(r"(?P<table>.+?)-\d+-of-(?P<count>\d+)\.parquet")
 JUDGEMENTS = re.compile(rf"(?P<split>.*?)(?:{SHARD})?\.(?:{'|'.join(JUDGED)})(?:\.gz)?")
 AT_ROOT = re.compile(rf"qrels(?:[._-](?P<split>.+?))?\.(?:{'|'.join(JUDGED)})(?:\.gz)?")  # next to corpus.*
 USUAL_SPLIT = "test"
@@ -119,7 +120,8 @@ def find_files(folder: Path) -> dict[str, tuple[str, ...]]:
     files = {section: tuple(str(path) for path in paths if path.is_file()) for section, paths in sections.items()}
     if not files["corpus"]:
         taken = {path for paths in files.values() for path in paths}
-        files["corpus"] = tuple(path for path in map(str, loose_files(folder)[0]) if path not in taken)
+        documents = (_shards(folder / "corpus") if shards else []) or loose_files(folder)[0]
+        files["corpus"] = tuple(path for path in map(str, documents) if path not in taken)
     return {section: paths for section, paths in files.items() if paths}
 
 
@@ -135,6 +137,26 @@ def split_of(path: Path) -> str:
 def _shards(folder: Path) -> list[Path]:
     """List the files that the hub's data sets have in a subfolder."""
     return [path for path in _listed(folder) if OF_HUB.fullmatch(path.name)]
+
+
+def shards_of(path: Path) -> tuple[Path, int] | None:
+    """Return the table that a file of a data set of the hub is a shard of, and the number of its shards.
+
+    >>> shards_of(Path("queries/queries-00001-of-00002.parquet"))
+    (PosixPath('queries/queries'), 2)
+    """
+    match = OF_HUB.fullmatch(path.name)
+    return None if match is None else (path.parent / match["table"], int(match["count"]))
+
+
+def _refuse_absent_shards(folder: Path, files: Iterable[str]) -> None:
+    """Refuse a data set of the hub that was not downloaded as a whole."""
+    numbers = Counter(shards_of(Path(file)) for file in files)
+    for shards, number in numbers.items():
+        table, count = shards or (folder, number)
+        if number != count:
+            problem = f"holds {number} of the {count} files {table.relative_to(folder)}-*.parquet"
+            raise ConfigError(f"byo={folder}", problem, "download the others, too")
 
 
 def _listed(folder: Path) -> list[Path]:
@@ -169,7 +191,8 @@ def not_read(folder: Path) -> str:
         names = unread_files(folder)
         return f"not read: {first_names(names)}" if names else ""
     read = {path for paths in files.values() for path in paths}
-    others = [path for path in loose_files(folder)[1] if str(path) not in read]
+    texts, others = loose_files(folder)
+    others = [path for path in (*others, *(path for path in texts if not _about(path))) if str(path) not in read]
     return f"not read: {by_ending(others)}" if others else ""
 
 
@@ -218,6 +241,8 @@ def read_folders(
         folders_by_name[name] = UserFolder(path, files, unread=not_read(folder), columns=columns, cut=cut)
         for paths in files.values():
             refuse_braces(paths)
+        if any(map(OF_HUB.search, files.get("queries", ()))):
+            _refuse_absent_shards(folder, [file for paths in files.values() for file in paths])
         judged = files.get("judgements", ())
         splits = sorted({split_of(Path(file)) for file in judged})
         if long := next((split for split in splits if len(split) > LONGEST), ""):

@@ -19,7 +19,7 @@ from zerodr.collections.readers.tables import (
     read_rows,
 )
 from zerodr.config.loose_files import Columns
-from zerodr.config.user_folders import SHARD, SHORT, split_of
+from zerodr.config.user_folders import SHARD, SHORT, shards_of, split_of
 from zerodr.errors import CollectionError
 
 _DOCUMENT = ("docid", "doc_id", "docno", "document_id", "documentid", "pid", "passage_id", "corpus_id", "did")
@@ -96,20 +96,17 @@ class FolderReader(Reader):
 
     def documents(self) -> Iterator[Document]:
         """Read the corpus."""
-        member = self._member_of("corpus")
-        if member is None:
+        members = self._members_of("corpus")
+        if not members:
             raise CollectionError(self.archive.name, f"holds no corpus.{SHORT}", "add one")
-        for location, fields, value in self._records(member, "corpus"):
+        for _, location, fields, value in self._all_records(members, "corpus"):
             key, text = _id(value, fields.id, "corpus", location), _text(value, fields.text, "corpus", location)
             title = title_of({"title": value.get(fields.title)}, *location) if fields.title else ""
             yield Document(key, title, text, *location)
 
     def queries(self) -> Iterator[Query]:
         """Read the queries, a title and an instruction joined with the text; none for a corpus alone."""
-        member = self._member_of("queries")
-        if member is None:
-            return
-        for location, fields, value in self._records(member, "queries"):
+        for member, location, fields, value in self._all_records(self._members_of("queries"), "queries"):
             key, text = _id(value, fields.id, "queries", location), _text(value, fields.text, "queries", location)
             title, instruction = (self._more(member, name, value, text, location) for name in fields[2:4])
             yield Query(key, " ".join(filter(None, (title, text, instruction))) or text, *location)
@@ -128,21 +125,27 @@ class FolderReader(Reader):
 
     def judgements(self, split: str) -> Iterator[Judgement]:
         """Read the judgements of a split: named columns, `query document grade`, or TREC's `query 0 document grade`."""
-        member = self._only([name for name in self.archive.names() if split_of(Path(name)) == split])
-        assert member is not None
+        members = self._only([name for name in self.archive.names() if split_of(Path(name)) == split])
+        return chain.from_iterable(map(self._judgements_of, members))
+
+    def _judgements_of(self, member: str) -> Iterator[Judgement]:
         if form_of(member) in ("jsonl", "parquet"):
             return self._named_judgements(member)
         return _judgement_rows(read_rows(self.archive, member))
 
-    def _member_of(self, stem: str) -> str | None:
+    def _members_of(self, stem: str) -> list[str]:
         names = rf"{stem}\.\w+(\.gz)?|{stem}/.+{SHARD}\.parquet"
         return self._only([name for name in self.archive.names() if re.fullmatch(names, name)])
 
-    def _only(self, names: list[str]) -> str | None:
-        if len(names) > 1:
+    def _only(self, names: list[str]) -> list[str]:
+        """Return the one file, or the shards of one table in their order."""
+        if len(names) > 1 and len({shards_of(Path(name)) or name for name in names}) > 1:
             problem = f"holds {' and '.join(names)}, expected one of them"
             raise CollectionError(self.archive.name, problem, "remove the others")
-        return names[0] if names else None
+        return sorted(names)
+
+    def _all_records(self, members: list[str], stem: str) -> Iterator[tuple[str, Location, Fields, dict[str, Any]]]:
+        return ((member, *record) for member in members for record in self._records(member, stem))
 
     def _records(self, member: str, stem: str) -> Iterator[tuple[Location, Fields, dict[str, Any]]]:
         """Read location, fields and values of each row."""
