@@ -35,15 +35,17 @@ def write_lines(folder: Path) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "README.md").write_text("about\n")
+    (folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\t01\t1\n")  # MTEB's have both forms
     return folder
 
 
 def write_parquet(folder: Path) -> Path:
     names = {"corpus.jsonl": "corpus/corpus", "queries.jsonl": "queries/queries", "qrels/test.jsonl": "data/test"}
     for name, stem in names.items():
-        path = folder / f"{stem}-00000-of-00001.parquet"
-        path.parent.mkdir(parents=True)
-        pd.DataFrame(LINES[name]).to_parquet(path)
+        (folder / stem).parent.mkdir(parents=True)
+        rows = LINES[name]
+        for n, row in enumerate(rows):
+            pd.DataFrame([row]).to_parquet(folder / f"{stem}-{n:05d}-of-{len(rows):05d}.parquet")
     return folder
 
 
@@ -144,8 +146,16 @@ def test_a_download_in_several_files_is_read_whole_without_its_card(tmp_path, tm
 def test_other_files_than_a_collection_has_are_refused():
     with pytest.raises(CollectionError, match="has no corpus"):
         read_files("a/b", {"train.jsonl": ""})
-    shards = [f"corpus/corpus-0000{n}-of-00002.parquet" for n in range(2)]
+    shards = [f"corpus/corpus-0000{n}-of-0000{n + 2}.parquet" for n in range(2)]
     with pytest.raises(CollectionError, match="has 2 files of corpus, expected one"):
         read_files("a/b", dict.fromkeys(shards, ""))
     with pytest.raises(CollectionError, match="has 2 files of split test, expected one"):
-        read_files("a/b", dict.fromkeys(["corpus.jsonl", "qrels/test.tsv", "qrels/test.jsonl"], ""))
+        read_files("a/b", dict.fromkeys(["corpus.jsonl", "qrels.test.tsv", "qrels/test.jsonl"], ""))
+
+
+def test_judgements_in_two_forms_as_mteb_keeps_them_are_read_once():
+    files = ["corpus.jsonl", "queries.jsonl", "qrels/dev.jsonl", "qrels/dev.tsv", "qrels/test.jsonl", "qrels/test.tsv"]
+    chosen = ["corpus.jsonl", "queries.jsonl", "qrels/dev.jsonl", "qrels/test.jsonl"]
+    assert read_files("mteb/scifact", dict.fromkeys(files, "")) == chosen
+    shards = [f"corpus/corpus-0000{n}-of-00002.parquet" for n in range(2)]
+    assert read_files("a/b", dict.fromkeys(shards[::-1], "")) == shards

@@ -13,7 +13,7 @@ from typing import Any
 from zerodr.artifacts.manifest import file_digest
 from zerodr.artifacts.progress import Progress
 from zerodr.config.quantities import first_names
-from zerodr.config.user_folders import FORMS, SHARD, SHORT, USUAL_SPLIT, split_of
+from zerodr.config.user_folders import FORMS, SHARD, SHORT, USUAL_SPLIT, shards_of, split_of
 from zerodr.encoders.start.hub import ask_dataset
 from zerodr.errors import CollectionError, nearest
 from zerodr.operations.sharing import read_tasks
@@ -150,8 +150,10 @@ def read_files(dataset: str, names: dict[str, str]) -> list[str]:
     >>> read_files("a/b", dict.fromkeys(["README.md", "corpus.jsonl", "queries.jsonl", "qrels/test.tsv"], ""))
     ['corpus.jsonl', 'queries.jsonl', 'qrels/test.tsv']
 
+    Of a table in several forms, as MTEB's judgements are, the JSON lines are taken, which the data set's card names.
+
     Raises:
-        CollectionError: it has no corpus, or several files of one section.
+        CollectionError: it has no corpus, or several tables of one section.
     """
     splits = {split for name in names if (split := split_of(Path(name)))}
     wanted = {stem: re.compile(STEM.format(stem=stem)).fullmatch for stem in ("corpus", "queries")}
@@ -166,7 +168,11 @@ def read_files(dataset: str, names: dict[str, str]) -> list[str]:
 
 
 def _only(dataset: str, what: str, names: list[str]) -> list[str]:
-    if len(names) > 1:
+    """Return the one file, the shards of one table, or the JSON lines of one that is there in other forms, too."""
+    if len({shards_of(Path(name)) or name for name in names}) > 1:
+        lines = [name for name in names if name.endswith(".jsonl")]
+        if len(lines) == 1 and all(name.startswith(lines[0].removesuffix("jsonl")) for name in names):
+            return lines
         raise CollectionError(
             f"datasets/{dataset}", f"has {len(names)} files of {what}, expected one: {first_names(names)}", STEP
         )
