@@ -217,6 +217,20 @@ def test_dpr_wikipedia(tmp_path):
     assert reader.splits() == [] and queries(reader) == []
 
 
+def test_quoted_cells_hold_line_breaks_as_their_publishers_read_them(tmp_path):
+    papers = 'id\ttext\ttitle\np1\t"One line\nand the next\n\nend"\tOn norms\r\n'
+    path = write_zip(tmp_path / "oag.zip", {"m-papers-10k.tsv": papers, "m-questions.tsv": "\nq?\t['On norms']\n"})
+    reader = open_reader("oag-qa", open_archive(path), "m")
+    assert documents(reader) == [("p1", "On norms", "One line\nand the next\n\nend")]
+    assert queries(reader) == [("m-1", "q?")] and judgements(reader, "test") == [("m-1", "p1", 1)]
+    (tmp_path / "psgs_w100.tsv.gz").write_bytes(gzip.compress(papers.encode()))
+    reader = open_reader("dpr-wikipedia", open_archive(tmp_path / "psgs_w100.tsv.gz"))
+    assert documents(reader) == [("wiki:p1", "On norms", "One line\nand the next\n\nend")]
+    path = write_zip(tmp_path / "cut.zip", {"m-papers-10k.tsv": "a\tb\rc\td\n", "m-questions.tsv": "q\t[]\n"})
+    with pytest.raises(CollectionError, match=r"papers-10k.tsv:1: is no row of a table \(new-line character"):
+        documents(open_reader("oag-qa", open_archive(path), "m"))
+
+
 MESH = """<?xml version="1.0"?>
 <!DOCTYPE DescriptorRecordSet SYSTEM "https://www.nlm.nih.gov/databases/dtd/nlmdescriptorrecordset_20260101.dtd">
 <DescriptorRecordSet LanguageCode="eng"><DescriptorRecord DescriptorClass="1"><DescriptorUI>D000001</DescriptorUI>

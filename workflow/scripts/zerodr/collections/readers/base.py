@@ -1,13 +1,15 @@
 """Parse documents, queries and judgements as streams of small records that know their file and line."""
 
+import csv
 import json
 import re
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from zerodr.collections.access import QRELS_COLUMNS
-from zerodr.collections.archives import Archive, Location, find, read_lines
+from zerodr.collections.archives import Archive, Location, find, read_lines, read_whole_lines
 from zerodr.errors import CollectionError
 
 LARGEST_GRADE = 1000
@@ -171,6 +173,25 @@ def read_cells(
         if len(values) != cells:
             raise bad_line(*location, f"expected {cells} cells separated by {separator!r}, found {len(values)}")
         yield location, values
+
+
+def read_quoted(archive: Archive, member: str) -> Iterator[tuple[Location, list[str]]]:
+    """Read rows with tabs between cells, in quotation marks as CSV has them, so that a cell may hold line breaks.
+
+    The line of a location is the number of the row, blank lines left out.
+
+    Raises:
+        CollectionError: quotation marks that do not fit together.
+    """
+    csv.field_size_limit(sys.maxsize)
+    number, file = 0, f"{archive.name}/{member}"
+    try:
+        for row in csv.reader((line for _, line in read_whole_lines(archive, member)), delimiter="\t"):
+            if "".join(row).strip():
+                number += 1
+                yield Location(file, number), row
+    except csv.Error as error:
+        raise bad_line(file, number + 1, f"is no row of a table ({error})", "replace the file") from None
 
 
 def read_qrels(archive: Archive, member: str, trec: bool = False) -> Iterator[Judgement]:

@@ -1,13 +1,21 @@
 """Read LoTTE (questions and answers of forums) and OAG-QA (questions of forums that papers answer)."""
 
 import ast
-import csv
 import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from zerodr.collections.archives import Archive, Location, find, read_lines
-from zerodr.collections.readers.base import Document, Judgement, Query, Reader, bad_line, read_cells, read_json_lines
+from zerodr.collections.archives import Archive, Location, find
+from zerodr.collections.readers.base import (
+    Document,
+    Judgement,
+    Query,
+    Reader,
+    bad_line,
+    read_cells,
+    read_json_lines,
+    read_quoted,
+)
 
 _NO_WORD = re.compile(r"[\W_]+")
 
@@ -53,7 +61,7 @@ class OagQaReader(Reader):
 
     `member` is the topic. The published measure asks whether a retrieved paper's title holds an answer title; here each
     paper whose title is one of the question's answers (letters and digits only, case folded) is relevant with grade 1.
-    Questions have no ids upstream: theirs are `<topic>-<line>`.
+    Questions have no ids upstream: theirs are `<topic>-<row>`.
     """
 
     def __init__(self, archive: Archive, member: str = "") -> None:
@@ -62,10 +70,7 @@ class OagQaReader(Reader):
         self.questions = str(find(archive, f"{member}-questions.tsv"))
 
     def _rows(self, member: str, cells: int) -> Iterator[tuple[Location, list[str]]]:
-        csv.field_size_limit(1 << 27)
-        lines = (line for _, line in read_lines(self.archive, member))
-        for number, row in enumerate(csv.reader(lines, delimiter="\t"), start=1):
-            location = Location(f"{self.archive.name}/{member}", number)
+        for location, row in read_quoted(self.archive, member):
             if len(row) < cells:
                 raise bad_line(*location, f"expected {cells} cells separated by tabs, found {len(row)}")
             yield location, row
@@ -77,7 +82,7 @@ class OagQaReader(Reader):
                 yield Document(pid, title, text, *location)
 
     def queries(self) -> Iterator[Query]:
-        """Read the questions, named by their line."""
+        """Read the questions, named by their row."""
         for location, (question, *_) in self._rows(self.questions, 2):
             yield Query(f"{self.member}-{location.line}", question, *location)
 

@@ -1,6 +1,5 @@
 """Read reference works, a corpus alone: MeSH (XML, and tables of R), WordNet, summaries and passages of Wikipedia."""
 
-import csv
 import gzip
 import json
 import re
@@ -11,7 +10,7 @@ from typing import IO, Any
 from xml.etree import ElementTree
 
 from zerodr.collections.archives import damage_errors, find, read_lines
-from zerodr.collections.readers.base import Document, Reader, bad_line, text_of
+from zerodr.collections.readers.base import Document, Reader, bad_line, read_quoted, text_of
 from zerodr.errors import CollectionError
 
 RECORDS = ("DescriptorRecord", "QualifierRecord")
@@ -235,11 +234,9 @@ class DprWikipediaReader(Reader):
     def documents(self) -> Iterator[Document]:
         """Read passages of 100 words."""
         (member,) = self.archive.names()
-        file = f"{self.archive.name}/{member}"
-        lines = (line for _, line in read_lines(self.archive, member))
-        for number, row in enumerate(csv.reader(lines, delimiter="\t"), start=1):
+        for location, row in read_quoted(self.archive, member):
             if row == ["id", "text", "title"]:
                 continue
             if len(row) != 3:
-                raise bad_line(file, number, f"expected id, text, title, found {len(row)} cells", "replace the file")
-            yield Document(f"wiki:{row[0]}", row[2], row[1], file, number)
+                raise bad_line(*location, f"expected id, text, title, found {len(row)} cells", "replace the file")
+            yield Document(f"wiki:{row[0]}", row[2], row[1], *location)
