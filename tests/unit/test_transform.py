@@ -17,7 +17,7 @@ from zerodr.artifacts.manifest import file_digest
 from zerodr.collections.access import read_corpus, read_qrels, read_queries
 from zerodr.collections.normalize import ANSWER_SCHEMA, NormalizeSettings, write_collection
 from zerodr.collections.transform import Normalized, invented, transform_collection, transformed
-from zerodr.config.registry import read_family
+from zerodr.config.registry import Collection, read_family, read_registry
 from zerodr.config.transform import Transform
 from zerodr.errors import ConfigError
 from zerodr.papers.berm.answers import read_answers
@@ -209,3 +209,31 @@ def test_a_source_with_absent_judged_documents_is_transformed(tmp_path, monkeypa
     assert kind != "cipher" or not {"what", "first"} & set(queries[0]["text"].split())
     texts = {row["id"]: row["text"] for batch in read_corpus(folder) for row in batch.to_pylist()}
     assert kind != "boilerplate" or queries[0]["text"] == texts["d1"].replace("first text", "what is first")
+
+
+def test_language_and_own_documents_follow_from_the_sources(tmp_path):
+    copy_config(tmp_path)
+    path = tmp_path / "config/collections/x.yaml"
+
+    def read(sources: list[str], kind: str = "mix", **more) -> Collection:
+        block = {"label": "X", "kind": "transformed", "transform": {"kind": kind, "sources": sources}} | more
+        path.write_text(yaml.safe_dump({"collections": {"x": block}}))
+        return read_registry(path.parent)["x"]
+
+    assert [read([name]).language for name in ("cmrc2018-zh", "scifact")] == ["zh", "en"]
+    assert [read(["scifact", name]).exclude_self for name in ("nfcorpus", "arguana")] == [False, True]
+    row = read(["cmrc2018-zh", "arguana"], language="und", exclude_self=False)
+    assert (row.language, row.exclude_self) == ("und", False)
+    for sources, kind, problem in [
+        (["cmrc2018-zh", "scifact"], "mix", "is made of collections in zh and en: set language"),
+        (["quora"], "join", "joins documents of quora, which leaves a query's own document out"),
+    ]:
+        with pytest.raises(ConfigError, match=problem):
+            read(sources, kind)
+    blocks = {
+        name: {"label": name, "kind": "transformed", "transform": {"kind": "join", "sources": [of]}}
+        for name, of in ("xy", "yx")
+    }
+    path.write_text(yaml.safe_dump({"collections": blocks}))
+    with pytest.raises(ConfigError, match="sources: x is made of itself"):
+        read_registry(path.parent)

@@ -101,7 +101,8 @@ class Content(Settings):
     splits: dict[str, int | None] = Field(default_factory=dict)
     """Queries with a positive by split, such as `{train: 809, test: 300}`; null where unknown. Audited."""
     language: str = "en"
-    """Language of the texts, one of LANGUAGES: BM25 analyses them accordingly."""
+    """Language of the texts, one of LANGUAGES: BM25 analyses them accordingly. Of transformed collections without it:
+    that of their sources."""
     judged_split: str = ""
     """memory: keep only the documents that are relevant in this split of the archive. Empty: all."""
     cut: int | None = Field(None, ge=1)
@@ -141,7 +142,8 @@ class Shown(Settings):
     groups: tuple[str, ...] = ()
     """Averages that the collection belongs to: beir18, contriever14, cpt11, modir15, berm14, mini, lab."""
     exclude_self: bool = False
-    """Leave the document with the query's own id out of its ranking (ArguAna, Quora)."""
+    """Leave the document with the query's own id out of its ranking (ArguAna, Quora). Of transformed collections
+    without it: as in a source."""
     licence: str = ""
     """Licence of the data."""
     remark: str = ""
@@ -264,7 +266,30 @@ def read_registry(folder: Path) -> dict[str, Collection]:
     for row in rows.values():
         for source in row.transform.sources if row.transform else ():
             known(f"{files[row.name]}: {row.name}: sources", source, [key for key in rows if key != row.name])
-    return rows
+    return {name: _inherited(row, rows, files[name]) for name, row in rows.items()}
+
+
+def _inherited(row: Collection, rows: dict[str, Collection], file: str, above: tuple[str, ...] = ()) -> Collection:
+    """Give a transformed collection its sources' `language` and `exclude_self`, where its block has no others.
+
+    Raises:
+        ConfigError: its sources have different languages, it is made of itself, or joined with queries' own documents.
+    """
+    if row.transform is None:
+        return row
+    where, above = f"{file}: {row.name}", (*above, row.name)
+    if again := next((name for name in row.transform.sources if name in above), ""):
+        raise ConfigError(f"{where}: sources", f"{again} is made of itself", "name another source")
+    sources, given = [_inherited(rows[name], rows, file, above) for name in row.transform.sources], row.model_fields_set
+    alone = [source.name for source in sources if source.exclude_self]
+    if alone and row.transform.kind == "join" and "exclude_self" not in given:
+        problem = f"joins documents of {alone[0]}, which leaves a query's own document out of its ranking"
+        raise ConfigError(where, problem, "take another source, or set exclude_self: false, so that none is left out")
+    languages = list(dict.fromkeys(source.language for source in sources))
+    if "language" not in given and len(languages) > 1:
+        raise ConfigError(where, f"is made of collections in {' and '.join(languages)}", "set language, for BM25")
+    update: dict[str, Any] = {} if "language" in given else {"language": languages[0]}
+    return row.model_copy(update=update if "exclude_self" in given else update | {"exclude_self": bool(alone)})
 
 
 def read_family(written: dict[str, Any], where: str) -> dict[str, Collection]:
