@@ -77,6 +77,17 @@ def test_a_count_takes_a_part_of_the_documents(tmp_path):
     assert len(judged) == 6 == judged["document"].nunique()
 
 
+@pytest.mark.parametrize("form", ["sentences", "titles"])
+def test_documents_that_give_no_query_take_none_away(tmp_path, form):
+    rows = [
+        (f"d{n}", f"Title {n}" * (n % 20 == 0), f"Some words of text {n}." if n % 20 == 0 else "Tea")
+        for n in range(400)
+    ]
+    folder = generate(tmp_path, documents=rows, forms=[form], count=12)
+    assert len(set(read_qrels(folder, "made")["document"])) == 12
+    assert len(read_qrels(generate(tmp_path, 14, forms=[form], count=30), "made")) == 20
+
+
 def test_queries_depend_on_the_seed_alone(tmp_path):
     documents = [(f"d{i}", "", f"Here is the sentence number {i}. {TEXT}") for i in range(20)]
     first = generate(tmp_path, documents=documents, count=6)

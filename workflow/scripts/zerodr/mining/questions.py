@@ -22,6 +22,7 @@ from zerodr.errors import CollectionError
 from zerodr.mining.cut import WORD, sentences_of
 from zerodr.mining.written import QUESTIONS, Question, lots_of, write
 
+MORE = 8  # times as many documents are read where those before gave too few queries
 EDGES = " .,;:!?()[]\"'"
 
 
@@ -82,27 +83,28 @@ def make(source: Path, form: Form, count: int, settings: GenerateSettings, seed:
     position = lots_of(source, form, seed)
     each = max(1, -(-count // max(len(position), 1)))
     several = each if form != "titles" else 1
-    drawn = _drawn(source, form, several, settings, seed, position, 2 * count)
-    ranked = sorted(drawn, key=lambda one: (one[1].number, one[0]))
-    seen: set[str] = set()
-    chosen: list[Question] = []
-    for _, one in ranked:
-        if one.text not in seen and len(chosen) < count:
-            seen.add(one.text)
-            chosen.append(one)
-    return chosen
+    drawn, lots = list[tuple[int, Question]](), range(2 * count)
+    while True:
+        drawn += _drawn(source, form, several, settings, seed, position, lots)
+        chosen: dict[str, Question] = {}
+        for _, one in sorted(drawn, key=lambda one: (one[1].number, one[0])):
+            chosen.setdefault(one.text, one)
+        if len(chosen) >= count or lots.stop >= len(position):
+            return list(chosen.values())[:count]
+        lots = range(lots.stop, MORE * lots.stop)
 
 
 def _drawn(
-    source: Path, form: Form, several: int, settings: GenerateSettings, seed: int, position: np.ndarray, enough: int
+    source: Path, form: Form, several: int, settings: GenerateSettings, seed: int, position: np.ndarray, lots: range
 ) -> Iterator[tuple[int, Question]]:
-    """Yield queries of the documents whose lot is below `enough`, each with its document's lot."""
-    row, progress = 0, Progress(f"generate {form} of {source.name}", min(enough, len(position)), "documents")
+    """Yield queries of the documents with some lots, each with its document's lot."""
+    total = min(lots.stop, len(position)) - lots.start
+    row, progress = 0, Progress(f"generate {form} of {source.name}", total, "documents")
     for block in read_corpus(source):
         for key, title, text in zip(*(column.to_pylist() for column in block.columns), strict=True):
             lot = int(position[row])
             row += 1
-            if lot >= enough:
+            if lot not in lots:
                 continue
             draw = random.Random(f"{form} {seed} {key}")
             for number, query in enumerate(queries_of(title, text, form, several, settings, draw)):
