@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -85,6 +87,10 @@ def test_unlabelled_queries_are_those_that_no_split_judges(tmp_path):
     (folder / "qrels.train.tsv").write_text("query-id\tcorpus-id\tscore\nt\ta\t1\n")
     found = read_target({"target": folder}, {"target": TargetTexts()}, "unlabelled")
     assert found.queries == ["not judged"]
+    apart = pa.table([["v", "w", "x"], ["kept apart", " ", "Judged "]], names=["id", "text"])
+    pq.write_table(apart, folder / "queries_unlabelled.parquet")
+    found = read_target({"target": folder}, {"target": TargetTexts()}, "unlabelled")
+    assert found.queries == ["not judged", "kept apart"]
     assert read_target({"target": folder}, HOW, "test").queries == ["judged"]
     assert read_target({"target": folder}, {"target": TargetTexts()}, "none").queries == []
 

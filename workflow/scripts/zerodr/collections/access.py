@@ -1,8 +1,9 @@
 """Read normalised collections. Every other room reads collections through this module.
 
 A normalised collection is a folder artifact: `corpus.parquet` (id, title, text), `queries.parquet` (id, text),
-`qrels.<split>.tsv` (query-id, corpus-id, score, with a header) and `audit.json`. Rows keep the source's order. Of a
-user's own folder, queries and judgements are artifacts of their own inside it: `queries/`, `judgements/`.
+`qrels.<split>.tsv` (query-id, corpus-id, score, with a header) and `audit.json`; `queries_unlabelled.parquet` where
+the source has such. Rows keep the source's order. Of a user's own folder, queries and judgements are artifacts of
+their own inside it: `queries/`, `judgements/`.
 """
 
 import csv
@@ -81,6 +82,7 @@ QRELS_COLUMNS = ("query-id", "corpus-id", "score")  # as BEIR has them
 ROW_GROUP = 4096
 GROUPS = "groups.tsv"  # of a collection that is made of others: the group of each query
 QUERIES, JUDGEMENTS = "queries", "judgements"
+UNLABELLED = "queries_unlabelled.parquet"
 
 
 def corpus_size(folder: Path) -> int:
@@ -139,6 +141,18 @@ def read_queries(folder: Path) -> pa.Table:
     """Read all queries: columns `id`, `text`; no row without a file."""
     path = queries_file(folder)
     return pq.read_table(path) if path.exists() else QUERY_SCHEMA.empty_table()
+
+
+def unlabelled_queries(folder: Path) -> list[str]:
+    """Read the texts of queries that no split judges, then those that the source keeps apart; none is a judged text."""
+    judged = {query for name in qrels_files(folder) for query in read_qrels(folder, name)["query"]}
+    table = read_queries(folder).to_pandas()
+    labelled = table["id"].isin(judged)
+    known = {text.strip().casefold() for text in table.loc[labelled, "text"]}
+    apart = folder / UNLABELLED
+    texts = table.loc[~labelled, "text"].tolist()
+    texts += pq.read_table(apart)["text"].to_pylist() if apart.exists() else []
+    return [text for text in texts if text.strip().casefold() not in known]
 
 
 def qrels_files(folder: Path) -> dict[str, Path]:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, ROW_GROUP, write_qrels
+from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, ROW_GROUP, UNLABELLED, write_qrels
 from zerodr.collections.archives import find, open_archive
 from zerodr.collections.audit import IdIndex, Listing, TextScan, audit_split, check_count, fold
 from zerodr.collections.first_part import FirstPart
@@ -214,7 +214,7 @@ def _write_extras(reader: Reader, folder: Path) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     unlabelled = reader.unlabelled()
     if unlabelled is not None:
-        texts, _ = write_queries(unlabelled, folder / "queries_unlabelled.parquet", Content(name="queries_unlabelled"))
+        texts, _ = write_queries(unlabelled, folder / UNLABELLED, Content(name="queries_unlabelled"))
         facts["unlabelled_queries"] = len(texts)
     answers = reader.answers()
     if answers is not None:

@@ -48,7 +48,8 @@ class AdversarySettings(Settings):
     """Penalty of the converged classifier (oracle_steps)."""
     queries: TargetQueries = "test"
     """The target's queries. `test`: those of the evaluated split, without labels (as published; transductive).
-    `unlabelled`: those that no split judges. `none`: documents alone."""
+    `unlabelled`: those that no split judges, and those that the archive keeps apart (MLQuestions). `none`: documents
+    alone."""
     restart_steps: int | None = Field(None, ge=0)
     """Steps after which the target's texts begin anew; 0: never. None: 100 in mode official, never in paper."""
     largest_loss: float = Field(20.0, gt=0)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from zerodr.collections.access import qrels_files, read_corpus, read_qrels, read_queries, split_queries
+from zerodr.collections.access import read_corpus, split_queries, unlabelled_queries
 from zerodr.collections.memories import joined_texts
 from zerodr.errors import CollectionError
 from zerodr.papers.modir.settings import TargetQueries, TargetTexts
@@ -218,11 +218,6 @@ def _rows(folder: Path, title_join: str | None, rows: np.ndarray) -> list[pa.Arr
 
 
 def _queries(folder: Path, split: str | None) -> list[str]:
-    """Texts of a split's queries, or of those that no split judges."""
-    if split is not None:
-        texts = split_queries(folder, split)["text"].tolist()
-    else:
-        judged = {query for name in qrels_files(folder) for query in read_qrels(folder, name)["query"]}
-        table = read_queries(folder).to_pandas()
-        texts = table.loc[~table["id"].isin(judged), "text"].tolist()
+    """Texts of a split's queries, or of unlabelled ones."""
+    texts = unlabelled_queries(folder) if split is None else split_queries(folder, split)["text"].tolist()
     return [text for text in texts if text.strip()]
