@@ -298,6 +298,7 @@ def load_code(file: str, name: str) -> Any:
     spec = spec_from_file_location(f"zerodr_my_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # where dataclasses look names of annotations up
     spec.loader.exec_module(module)
     return getattr(module, name)
 

@@ -1,0 +1,51 @@
+"""Losses and objectives of the user's own that are written otherwise than the scaffolds of `zerodr new`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.unit.config_helpers import project
+
+from zerodr.config.training import ObjectiveSettings
+from zerodr.training.objectives.base import Encoded
+from zerodr.training.objectives.ranking import make_objective
+
+LOSSES = Path("config/my/losses.py")
+HEAD = """from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from zerodr.training.objectives.base import Encoded, Objective
+"""
+
+__all__ = ["project"]
+
+
+def batch() -> Encoded:
+    queries = torch.tensor([[2.0, 0.0], [0.0, 1.0]], requires_grad=True)
+    documents = torch.tensor([[[1.0, 0.0], [0.5, 1.0]], [[0.0, 1.0], [1.0, 0.0]]])
+    return Encoded(0, queries, documents, known=torch.tensor([[0, 0], [0, 2], [1, 2]]))
+
+
+def write(code: str) -> None:
+    LOSSES.parent.mkdir(exist_ok=True)
+    LOSSES.write_text(f"{HEAD}\n\n{code}")
+
+
+MEAN = """@dataclass
+class Mean(Objective):
+    temperature: float = 0.05
+
+    def __call__(self, batch: Encoded) -> dict[str, torch.Tensor]:
+        return {"mean": batch.queries.mean() / self.temperature}
+"""
+
+
+def test_an_objective_may_be_a_dataclass_with_annotations_that_are_texts(project):
+    write(MEAN)
+    objective = make_objective(ObjectiveSettings(name="Mean", arguments={"temperature": 0.5}))
+    assert objective(batch())["mean"].item() == pytest.approx(1.5)
