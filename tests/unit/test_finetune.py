@@ -21,6 +21,7 @@ from tests.unit.training_helpers import (
     alone,
     cut_off,
     finetune_spec,
+    fork_ranks,
     lay_out,
     make_mined,
     seal,
@@ -31,6 +32,7 @@ from zerodr.artifacts import processor
 from zerodr.artifacts.processor import kinds
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.config.training import ObjectiveSettings
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, MachineError, ModelError, NonFiniteLoss
@@ -273,6 +275,18 @@ def test_queries_that_cannot_be_trained_on_are_counted(project):
     notes = read_record("results/ep0/manifest.json")["notes"]
     assert (notes["queries_without_positive"], notes["queries_without_negative"]) == (1, 1)
     assert notes["training_queries"] == 18
+
+
+def test_an_error_in_ones_own_loss_is_said_by_several_processes_too(project, monkeypatch):
+    monkeypatch.delenv("ZERODR_MY")
+    fork_ranks(monkeypatch)
+    (project / "config/my").mkdir(parents=True)
+    (project / "config/my/losses.py").write_text("def mine(scores):\n    return scores[:, 9].mean()\n")
+    spec = finetune_spec("two", processes=2)
+    objective = ObjectiveSettings(name="mine", negatives_per_query=1)
+    spec.params["settings"]["objective"] = objective.model_dump(mode="json")
+    with pytest.raises(ConfigError, match="config/my/losses.py:2 in mine: IndexError: .*: correct it, and run"):
+        run_spec(spec)
 
 
 @pytest.mark.slow

@@ -20,7 +20,8 @@ from zerodr.artifacts.machine import MachineErrors, die_with_parent
 from zerodr.artifacts.processor import job_kind
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage, StageSpec
-from zerodr.errors import ZerodrError
+from zerodr.config.custom import raised_by
+from zerodr.errors import ConfigError, ZerodrError
 from zerodr.training.distributed.processes import OUTCOME, RETRY, SPARE_OUTCOME, Preempted, rendezvous
 
 log = logging.getLogger("zerodr")
@@ -32,6 +33,21 @@ def agent(job: str, processes: str, nodes: str = "1", port: str = "") -> None:
 
     where = rendezvous(nodes, port) if port else ["--standalone"]
     main([*where, f"--nproc-per-node={processes}", "-m", "zerodr.training.distributed.worker", "rank", job])
+
+
+class OwnCodeErrors:
+    """Report an error in the user's own code, a loss say, as a mistake that a second try does not mend."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, ZerodrError) and (what := raised_by(error)):
+            log.error("%s: %s", self.name, what, exc_info=error)
+            raise ConfigError(self.name, what, "correct it, and run the same command again") from error
 
 
 def rank(path: str) -> int:
@@ -49,7 +65,7 @@ def rank(path: str) -> int:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if gpu else "gloo")
     try:
-        with MachineErrors(name, [path]), job_kind(stage.state):
+        with MachineErrors(name, [path]), OwnCodeErrors(name), job_kind(stage.state):
             outcome = {"kind": "done", **work(stage)}
         status = 0
     except Preempted:
