@@ -8,6 +8,7 @@ import pytest
 import torch
 from tests.unit.config_helpers import project
 
+from zerodr.config.custom import code_digest
 from zerodr.config.training import ObjectiveSettings
 from zerodr.training.objectives.base import Encoded
 from zerodr.training.objectives.ranking import make_objective
@@ -49,3 +50,26 @@ def test_an_objective_may_be_a_dataclass_with_annotations_that_are_texts(project
     write(MEAN)
     objective = make_objective(ObjectiveSettings(name="Mean", arguments={"temperature": 0.5}))
     assert objective(batch())["mean"].item() == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "shared"),
+    [
+        ("@dataclass", "", False),
+        ("", "@property", False),
+        ("", "@torch.no_grad()", False),
+        ("@register", "", True),
+        ("@dataclass(eq=register(None) is None)", "", True),
+    ],
+)
+def test_a_decorated_class_next_to_a_loss_is_code_of_it_where_its_decorator_may_change_it(
+    project, outer, inner, shared
+):
+    digests = set()
+    for factor in (1, 2):
+        write(
+            "def register(kind):\n    return kind\n\n\ndef mine(scores):\n    return scores.mean()\n\n\n"
+            f"{outer}\nclass Other(Objective):\n    {inner}\n    def scale(self):\n        return {factor}\n"
+        )
+        digests.add(code_digest("losses.py", "mine"))
+    assert len(digests) == 1 + shared

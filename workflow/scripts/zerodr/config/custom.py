@@ -153,6 +153,13 @@ class _Bare(ast.NodeTransformer):
         return None if text else node
 
 
+WRAPPERS = {
+    *("property", "staticmethod", "classmethod", "torch.no_grad", "torch.inference_mode"),
+    *("dataclass", "dataclasses.dataclass", "cache", "lru_cache", "functools.cache", "functools.lru_cache"),
+}
+"""Decorators that change nothing but what they decorate."""
+
+
 class Parameter(NamedTuple):
     """A keyword argument of the user's own function or class.
 
@@ -249,14 +256,20 @@ def _is_plain(node: ast.stmt) -> bool:
     if isinstance(node, ast.Import | ast.ImportFrom):
         return True
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return not node.decorator_list and not _calls([node.args])
+        return _only_wrapped(node) and not _calls([node.args])
     if isinstance(node, ast.ClassDef):
-        bare = not node.decorator_list and not node.keywords
+        bare = _only_wrapped(node) and not node.keywords
         return bare and not _calls(node.bases) and all(map(_is_plain, node.body))
     if isinstance(node, ast.Assign | ast.AnnAssign):
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         return all(isinstance(one, ast.Name) for one in targets) and not _calls([node])
     return isinstance(node, ast.Pass)
+
+
+def _only_wrapped(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    """True of a definition whose decorators, if any, are of WRAPPERS."""
+    calls = [one if isinstance(one, ast.Call) else ast.Call(one, [], []) for one in node.decorator_list]
+    return all(ast.unparse(call.func) in WRAPPERS and not _calls([*call.args, *call.keywords]) for call in calls)
 
 
 def _calls(nodes: Sequence[ast.AST]) -> bool:
