@@ -73,3 +73,18 @@ def test_a_decorated_class_next_to_a_loss_is_code_of_it_where_its_decorator_may_
         )
         digests.add(code_digest("losses.py", "mine"))
     assert len(digests) == 1 + shared
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ({"temprature": 1.0}, "Mean of losses.py takes no 'temprature', did you mean temperature"),
+        ({"temperature": "a"}, "is a float"),
+    ],
+)
+def test_arguments_of_a_dataclass_are_checked_in_the_plan(project, arguments, what):
+    write(MEAN)
+    with pytest.raises(ValueError, match=what):
+        ObjectiveSettings(name="Mean", arguments=arguments)
+    write(MEAN.replace("(Objective)", "(Base)"))
+    assert ObjectiveSettings(name="Mean", arguments=arguments).arguments == arguments

@@ -181,7 +181,7 @@ def parameters(file: str, name: str) -> dict[str, Parameter] | None:
     if isinstance(node, ast.ClassDef):
         starts = [member for member in node.body if isinstance(member, ast.FunctionDef) and member.name == "__init__"]
         if not starts:
-            return None
+            return _fields(node)
         (node,) = starts
     assert isinstance(node, ast.FunctionDef)
     given = node.args
@@ -192,6 +192,18 @@ def parameters(file: str, name: str) -> dict[str, Parameter] | None:
     needed |= {arg.arg: default is None for arg, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)}
     kinds = {arg.arg: ast.unparse(arg.annotation) for arg in (*positional, *given.kwonlyargs) if arg.annotation}
     return {key: Parameter(must, kinds.get(key, "")) for key, must in list(needed.items())[1:]}
+
+
+def _fields(node: ast.ClassDef) -> dict[str, Parameter] | None:
+    """Describe the fields of a dataclass without another base than the bench's Objective; None: of any other class."""
+    decorators = [ast.unparse(one.func if isinstance(one, ast.Call) else one) for one in node.decorator_list]
+    bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
+    if not {"dataclass", "dataclasses.dataclass"} & {*decorators} or bases != {"Objective"}:
+        return None
+    fields = [one for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)]
+    if any(isinstance(one.value, ast.Call) or "ClassVar" in ast.unparse(one.annotation) for one in fields):
+        return None  # field(...) may be no argument
+    return {ast.unparse(one.target): Parameter(one.value is None, ast.unparse(one.annotation)) for one in fields}
 
 
 def code_of(file: str, *names: str) -> list[str]:
