@@ -10,6 +10,7 @@ from tests.unit.config_helpers import project
 
 from zerodr.config.custom import code_digest
 from zerodr.config.training import ObjectiveSettings
+from zerodr.errors import ConfigError
 from zerodr.training.objectives.base import Encoded
 from zerodr.training.objectives.ranking import make_objective
 
@@ -88,3 +89,23 @@ def test_arguments_of_a_dataclass_are_checked_in_the_plan(project, arguments, wh
         ObjectiveSettings(name="Mean", arguments=arguments)
     write(MEAN.replace("(Objective)", "(Base)"))
     assert ObjectiveSettings(name="Mean", arguments=arguments).arguments == arguments
+
+
+LEARNED = """class Learned(Objective):
+    def __init__(self, start: float = 1.0):
+        self.factor = {weights}
+
+    def __call__(self, batch):
+        return {{"l": batch.queries.mean() * 2}}
+"""
+
+
+@pytest.mark.parametrize("weights", ["torch.nn.Parameter(torch.tensor(start))", "torch.nn.Linear(2, 2)"])
+def test_weights_of_an_objective_that_nothing_trains_are_refused(project, weights):
+    write(LEARNED.format(weights=weights))
+    with pytest.raises(
+        ConfigError, match=r"objective Learned: has weights of its own \(factor\), which nothing trains"
+    ):
+        make_objective(ObjectiveSettings(name="Learned"))(batch())
+    write(LEARNED.format(weights=weights) + "\n    def on_step(self, finished):\n        return {}\n")
+    assert make_objective(ObjectiveSettings(name="Learned"))(batch())["l"].item() == pytest.approx(1.5)

@@ -7,7 +7,7 @@ from inspect import signature
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from zerodr.config.custom import check_planned, load_code
 from zerodr.config.training import CUSTOM, LOSSES, LossSettings, ObjectiveSettings
@@ -201,6 +201,15 @@ def _custom(settings: ObjectiveSettings) -> Objective:
     return ScoreLoss(settings.name, custom, **settings.arguments)
 
 
+def _weights_in(objective: Objective) -> str:
+    """Name the first attribute that wants a gradient; empty where there is none."""
+    for name, value in vars(objective).items():
+        tensors = value.parameters() if isinstance(value, nn.Module) else [value]
+        if any(isinstance(tensor, Tensor) and tensor.requires_grad and tensor.is_leaf for tensor in tensors):
+            return name
+    return ""
+
+
 def _checked(name: str, kind: Any) -> type[Objective]:
     """Return a class of the user's own that refuses terms which teach nothing.
 
@@ -212,8 +221,13 @@ def _checked(name: str, kind: Any) -> type[Objective]:
         step = "begin it with class NAME(Objective): from zerodr.training.objectives.base (docs/add-loss.md)"
         raise ConfigError(where, "is no Objective", step)
 
+    updates = any(getattr(kind, hook) is not getattr(Objective, hook) for hook in ("before", "after", "on_step"))
+
     class Checked(kind):
         def __call__(self, batch: Encoded) -> dict[str, Tensor]:
+            if not updates and (name := _weights_in(self)):
+                step = "give it as an argument (a number), or update it in on_step (docs/add-loss.md)"
+                raise ConfigError(where, f"has weights of its own ({name}), which nothing trains", step)
             terms = super().__call__(batch)
             if not isinstance(terms, dict):
                 problem = f"returned a {type(terms).__name__}, expected the terms of the loss by name"
