@@ -9,6 +9,7 @@ import torch
 from tests.unit.config_helpers import project
 
 from zerodr.config.custom import code_digest
+from zerodr.config.load import load_bench
 from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import ConfigError
 from zerodr.training.objectives.base import Encoded
@@ -109,3 +110,18 @@ def test_weights_of_an_objective_that_nothing_trains_are_refused(project, weight
         make_objective(ObjectiveSettings(name="Learned"))(batch())
     write(LEARNED.format(weights=weights) + "\n    def on_step(self, finished):\n        return {}\n")
     assert make_objective(ObjectiveSettings(name="Learned"))(batch())["l"].item() == pytest.approx(1.5)
+
+
+def test_another_loss_in_a_variant_takes_of_the_arguments_below_those_that_it_has(project):
+    write(
+        "def hinge(scores, margin: float = 1.0, weight: float = 1.0):\n    return scores.mean()\n\n\n"
+        "def soft(scores, temperature: float = 1.0, weight: float = 1.0):\n    return scores.mean()\n"
+    )
+    hinge = "{name: hinge, negatives_per_query: 1, arguments: {margin: 0.5, weight: 2.0}}"
+    soft = "{name: soft, arguments: {temperature: 0.1}}"
+    LOSSES.with_name("mine.yaml").write_text(
+        f"like: dpr\nsettings: {{chain: {{ep0: {{objective: {hinge}}}}}}}\n"
+        f"variants:\n  soft:\n    settings: {{chain: {{ep0: {{objective: {soft}}}}}}}\n"
+    )
+    methods = load_bench(project, {}).methods
+    assert methods["mine+soft"].settings.chain["ep0"].objective.arguments == {"temperature": 0.1, "weight": 2.0}

@@ -15,7 +15,7 @@ from zerodr.config.files import known
 from zerodr.config.methods import METHOD_KINDS, Change, Method, TrainedMethod, Variant
 from zerodr.config.stages import ChainStage
 from zerodr.config.starts import init_of, start_of
-from zerodr.config.training import InitSettings, ObjectiveSettings, is_loss, options_of
+from zerodr.config.training import InitSettings, ObjectiveSettings, is_loss, options_of, takes
 from zerodr.errors import ConfigError
 
 FROM_SCRATCH = {"architecture", "tokenizer"}  # of an encoder that starts from random weights
@@ -123,7 +123,7 @@ def merge(layers: Iterable[Layer], below: dict[str, Any] | None = None) -> dict[
     """Lay layers over `below`, the first one lowest.
 
     A layer with another initial model takes away what those below it say of one from random weights, and its revision;
-    one with another loss, the options that this loss does not read.
+    one with another loss, the options and arguments that this loss does not read.
     """
     return reduce(_lay, (layer.value for layer in layers), below or {})
 
@@ -161,7 +161,10 @@ def _without_unread(stage: Any, above: dict[str, Any]) -> Any:
     if name == below.get("name") or not is_loss(name):
         return stage
     unread = ObjectiveSettings.model_fields.keys() - options_of(name)
-    return stage | {"objective": {key: value for key, value in below.items() if key not in unread}}
+    options = {key: value for key, value in below.items() if key not in unread}
+    if isinstance(arguments := options.get("arguments"), dict):
+        options["arguments"] = {key: value for key, value in arguments.items() if takes(name, key)}
+    return stage | {"objective": options}
 
 
 def _encoder(value: dict[str, Any]) -> dict[str, Any]:

@@ -54,6 +54,12 @@ def options_of(name: str) -> set[str]:
     return {"name", "negatives_per_query", *LOSSES.get(name, CUSTOM_LOSS).options}
 
 
+def takes(name: str, argument: str) -> bool:
+    """Test whether a loss of the user's own takes an argument, or any."""
+    known = parameters(CUSTOM, name)
+    return known is None or argument in known
+
+
 def _known_loss(name: str) -> str:
     if not is_loss(name):
         raise ValueError(f"{name!r} is no loss, {nearest(name, [*LOSSES, *defined(CUSTOM)])}")
