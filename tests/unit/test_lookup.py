@@ -246,6 +246,7 @@ def test_the_server_answers_json_and_refuses_other_hosts(desk):
     bad = [b"no", b"[]", b'{"query": 1}', b'{"query": "x", "methods": ["nope"]}', b"x" * 2_000_000]
     bad += [b'{"query": "x", "methods": ["bm25"], "count": 0}', b'{"query": "x", "methods": ["bm25"], "options": 1}']
     bad += [b'{"query": "x", "methods": ["bm25"], "options": {"memories": 5}}']
+    bad += [b"[" * 100_000, b'{"query": "x", "methods": ["\\ud800"]}']
     for body in bad:
         answer = client.post("/api/search", content=body)
         assert answer.status_code == 400 and "Error: " in answer.json()["error"]

@@ -106,7 +106,8 @@ def make_app(desk: Desk, chosen: list[str]) -> Starlette:
                 asked = _parse(await request.body())
                 value = await run_in_threadpool(api.in_turn, answer, asked)
             except ZerodrError as error:
-                return JSONResponse({"error": str(error)}, status_code=400, headers=HEADERS)
+                sentence = str(error).encode("utf-8", "backslashreplace").decode()  # it may quote half a character
+                return JSONResponse({"error": sentence}, status_code=400, headers=HEADERS)
             return JSONResponse(value, headers=HEADERS)
 
         return respond
@@ -131,7 +132,7 @@ def _parse(body: bytes) -> dict[str, Any]:
         raise ConfigError("request", f"holds {len(body)} bytes, expected {LARGEST_BODY} at most", "send less")
     try:
         value = json.loads(body or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):  # of 100,000 brackets
         value = None
     if not isinstance(value, dict):
         raise ConfigError("request", "is no JSON object", "send one")
