@@ -19,6 +19,7 @@ from zerodr.encoders.folder.contract import SIDES, EncoderContract
 from zerodr.encoders.inference import peer
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.publishing.export import agreement
+from zerodr.encoders.publishing.onnx import write_tokenizer
 from zerodr.encoders.start.importing import copy_model
 from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.encoders.start.other import read_start
@@ -202,3 +203,24 @@ def test_whole_numbers_without_their_scale_are_no_weights(source: Path) -> None:
     save_file({name: (10 * weight).to(torch.int8) for name, weight in load_file(path).items()}, path)
     with pytest.raises(ModelError, match=r"is quantised \(torch.int8\), and its scale is not read"):
         imported(source)
+
+
+def test_the_tokenizer_next_to_an_onnx_graph_lowers_and_cuts_as_the_model_does(source: Path) -> None:
+    """Its file says otherwise here, as all-MiniLM-L6-v2's does: 128 tokens, where the model reads 256."""
+    from tokenizers import Tokenizer
+
+    cased(source)
+    states(TRANSFORMER, do_lower_case=True, max_seq_length=20)(source)
+    padding = {"strategy": {"Fixed": 8}, "direction": "Right", "pad_to_multiple_of": None}
+    padding |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]"}
+    truncation = {"max_length": 8, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
+    states("tokenizer.json", truncation=truncation, padding=padding)(source)
+    folder, contract, _ = imported(source)
+    target = source.parent / "onnx"
+    target.mkdir()
+    write_tokenizer(folder, contract, target)
+    alone, ours = (
+        Tokenizer.from_file(str(target / "tokenizer.json")),
+        load_encoder(folder, device="cpu").tokenize(TEXTS),
+    )
+    assert [alone.encode(text).ids for text in TEXTS] == [ours[row].tolist() for row in range(len(TEXTS))]

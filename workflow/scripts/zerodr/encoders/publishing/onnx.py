@@ -11,14 +11,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from zerodr.encoders.folder.contract import CONTRACT, SIDES, read_contract
+from zerodr.encoders.folder.contract import (
+    SIDES,
+    EncoderContract,
+    read_contract,
+    read_json,
+    write_contract,
+    write_model_json,
+)
 from zerodr.encoders.inference.graph import FAILURES, NEAR, probe
 from zerodr.encoders.network.loading import short
+from zerodr.encoders.network.tokenizing import load_tokenizer, lower_within
 from zerodr.encoders.network.towers import load_tower
 from zerodr.errors import ModelError
 
 GRAPH, INPUTS, OUTPUT = "model.onnx", ["input_ids", "attention_mask"], "vector"
-COPIED = (CONTRACT, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
+TOKENIZER, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+COPIED = (TOKENIZER, SETTINGS, "special_tokens_map.json")
 
 
 def write_onnx(folder: Path, target: Path) -> None:
@@ -50,9 +59,28 @@ def write_onnx(folder: Path, target: Path) -> None:
         raise ModelError(folder, f"torch.onnx does not convert it ({short(error)})", "use zerodr.Retriever") from error
     if not bool((abs(vectors - expected) <= NEAR * max(1e-6, float(abs(expected).max()))).all()):
         raise ModelError(folder, "ONNX Runtime gives other vectors than torch", "use zerodr.Retriever")
+    write_contract(target, contract)
+    write_tokenizer(folder, contract, target)
+
+
+def write_tokenizer(folder: Path, contract: EncoderContract, target: Path) -> None:
+    """Write the tokenizer so that a program which reads it alone lowers and cuts texts as the contract says.
+
+    Publishers leave other lengths in its files, and padding: all-MiniLM-L6-v2 has 128, where the model reads 256.
+    """
     for name in COPIED:
         if (folder / name).exists():
             shutil.copyfile(folder / name, target / name)
+    if (target / SETTINGS).exists():
+        write_model_json(target / SETTINGS, read_json(target / SETTINGS) | {"model_max_length": contract.max_tokens})
+    tokenizer = load_tokenizer(folder)
+    if (backend := getattr(tokenizer, "backend_tokenizer", None)) is None:
+        return
+    if contract.lowercase:
+        lower_within(tokenizer)
+    backend.no_padding()
+    backend.enable_truncation(contract.max_tokens, direction=tokenizer.truncation_side)
+    backend.save(str(target / TOKENIZER))
 
 
 def _run(graph: Path, inputs: list[np.ndarray]) -> np.ndarray:
