@@ -128,3 +128,11 @@ def test_passages_end_with_sentences_of_other_scripts():
     sentence = "यह एक छोटा वाक्य है।"
     passages = [one.text for one in cut([Block(0, " ".join([sentence] * 12))], "x", Cut(words=30, overlap=0))]
     assert len(passages) > 1 and all(one.endswith("है।") and "  " not in one for one in passages)
+
+
+def test_pages_of_a_pdf_that_are_pictures_are_counted(tmp_path):
+    picture = ") Tj ET q 99 0 0 99 0 0 cm BI /W 1 /H 1 /BPC 8 /CS /G ID x EI Q BT ("
+    (tmp_path / "scan.pdf").write_bytes(pdf(["The cover.", picture, "", f"With text{picture}", picture]))
+    documents, remarks = read(tmp_path)
+    assert [row.text for row in documents] == ["The cover.\nWith text"]
+    assert remarks == ["not read: pages that are pictures (run OCR first): scan.pdf 2 of 5"]

@@ -59,6 +59,7 @@ FOLIO = re.compile(
     r"(?i)\b(?:page|seite|p[aá]gin[ae]|s\.|p\.|pag\.)\s*\d+(?:\s*(?:of|von|de|di|sur|van|/)\s*\d+)?"
     r"|^\W*\d+(?:\s*(?:of|von|de|di|sur|van|/)\s*\d+)?\W*$|^\d+\s*[|·•–—]|[|·•–—]\s*\d+$"
 )  # the number of a page, which alone may differ between lines at the edges; "Invoice 1003" is none
+PICTURE = 3  # pdfium's FPDF_PAGEOBJ_IMAGE
 RUNNING = 3  # lines at the edge of a page that at least so many pages, and half of them, repeat are no text
 
 
@@ -76,7 +77,7 @@ def blocks_of(ending: str, content: bytes) -> tuple[list[Block], str]:
         Unreadable: it is damaged, locked by a password, or binary.
     """
     if ending == ".pdf":
-        return _pdf(content), ""
+        return _pdf(content)
     if ending == ".docx":
         return list(html_blocks(_word(content))), ""
     if ending in (".html", ".htm", ".xhtml"):
@@ -295,12 +296,20 @@ def _page_text(page: Any) -> str:
     return whole if len("".join(inside.split())) == len("".join(whole.split())) else inside
 
 
-def _pdf(content: bytes) -> list[Block]:
+def _is_picture(page: Any) -> bool:
+    return next(page.get_objects([PICTURE]), None) is not None
+
+
+def _pdf(content: bytes) -> tuple[list[Block], str]:
+    """Return the text of each page; the remark counts pages of pictures without text, of all: `9 of 10`."""
     import pypdfium2
 
+    pages, pictures = list[str](), 0
     try:
         with pypdfium2.PdfDocument(content) as document:
-            pages = [_page_text(page.get_textpage()) for page in document]
+            for page in document:
+                pages.append(_page_text(page.get_textpage()))
+                pictures += not pages[-1].strip() and _is_picture(page)
     except pypdfium2.PdfiumError as error:
         locked = "password" in str(error).lower()
         raise Unreadable("is locked by a password" if locked else f"is damaged, or no PDF ({error})") from error
@@ -314,4 +323,4 @@ def _pdf(content: bytes) -> list[Block]:
         ]
         if text := " ".join(LEADERS.sub(" ", HYPHEN.sub("", "\n".join(inner))).split()):
             blocks.append(Block(0, text, number))
-    return blocks
+    return blocks, f"{pictures} of {len(pages)}" if pictures else ""

@@ -62,6 +62,7 @@ class LooseReader(FolderReader):
         super().__init__(archive)
         self.size = size
         self._holes: dict[str, str] = {}
+        self._pictures: list[str] = []
         self._repeated = self._empty = self._bare = 0
 
     @property
@@ -70,6 +71,8 @@ class LooseReader(FolderReader):
         holes = [f"not read: {file}: {reason}" for file, reason in islice(self._holes.items(), 5)]
         if len(self._holes) > len(holes):
             holes.append(f"not read: {first_names(list(self._holes)[len(holes) :])}")
+        if self._pictures:
+            holes.append(f"not read: pages that are pictures (run OCR first): {first_names(self._pictures)}")
         again = [f"{counted(self._repeated, 'passage')} with the text of another left out"] if self._repeated else []
         empty = [f"{counted(self._empty, 'row')} without a text left out"] if self._empty else []
         bare = [f"{counted(self._bare, 'row')} with a title and no text"] if self._bare else []
@@ -82,6 +85,7 @@ class LooseReader(FolderReader):
             CollectionError: a table can't be read, or no file can.
         """
         self._holes.clear()
+        self._pictures.clear()
         self._repeated = self._empty = self._bare = 0
         some, texts = False, set[int]()
         for member in self.archive.names():
@@ -110,7 +114,8 @@ class LooseReader(FolderReader):
         if is_trec(data):
             self._holes[member] = JUDGED
             return
-        if remark:
+        pdf = member.lower().endswith(".pdf")
+        if remark and not pdf:
             self._remarks[f"{member}: {remark}"] = None
         some = False
         where = Location(f"{self.archive.name}/{member}", 1)
@@ -118,8 +123,9 @@ class LooseReader(FolderReader):
             some = True
             yield Document(f"{member}#{passage.fragment}", passage.title, passage.text, *where)
         if not some:
-            scanned = member.lower().endswith(".pdf")
-            self._holes[member] = "holds no text (pictures of pages? run OCR first)" if scanned else "holds no text"
+            self._holes[member] = "holds no text (pictures of pages? run OCR first)" if pdf else "holds no text"
+        elif remark and pdf:
+            self._pictures.append(f"{member} {remark}")
 
     def _table_documents(self, member: str) -> Iterator[Document]:
         rows = self._named_rows(member)
