@@ -134,6 +134,8 @@ def test_wrong_calls_are_answered(here):
     for call in (model.encode_queries, model.augment, model.encode_documents):
         with pytest.raises(ConfigError, match="is one text, expected a list of them"):
             call("what is soil?")
+        with pytest.raises(ConfigError, match="is a dict, expected a list of them"):
+            call({"q1": "what is soil?"})
         with pytest.raises(ConfigError, match="holds None, expected texts"):
             call(["soil", None])
     with pytest.raises(ConfigError, match="documents=-1: expected a number from 0"):

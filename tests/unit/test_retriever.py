@@ -218,10 +218,12 @@ def test_a_damaged_index_is_a_sentence(root, tmp_path, file, cut):
 def test_wrong_calls_are_answered(root, monkeypatch, tmp_path):
     monkeypatch.chdir(root)
     retriever = Retriever.load(f"exports/{LEXICAL}")
-    with pytest.raises(ConfigError, match="expected a list of them"):
-        retriever.search("pie")
-    with pytest.raises(ConfigError, match="k=0: expected at least 1"):
-        retriever.search(["pie"], 0)
+    for asked in ("pie", {"q1": "pie"}):
+        with pytest.raises(ConfigError, match="expected a list of them"):
+            retriever.search(asked)  # type: ignore[arg-type]
+    for k in (0, 2.5):
+        with pytest.raises(ConfigError, match=f"k={k}: expected at least 1, a whole number"):
+            retriever.search(["pie"], k)  # type: ignore[arg-type]
     with pytest.raises(CollectionError, match="holds no document 'nope'"):
         retriever.delete(["nope"])
     with pytest.raises(CollectionError, match="document 1: expected id and text"):
@@ -230,8 +232,6 @@ def test_wrong_calls_are_answered(root, monkeypatch, tmp_path):
         retriever.delete(list(NOTES))
     with pytest.raises(ConfigError, match="holds None, expected texts"):
         retriever.search(["pie", None])  # type: ignore[list-item]
-    with pytest.raises(ConfigError, match=r"k=2.5: expected at least 1, a whole number"):
-        retriever.search(["pie"], 2.5)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="ids: is one text"):
         retriever.delete("n10")
     with pytest.raises(CollectionError, match="documents: is one document"):

@@ -133,6 +133,8 @@ class Retriever:
         """
         if isinstance(queries, str):
             raise ConfigError("queries", "is one text, expected a list of them", 'write search(["..."])')
+        if isinstance(queries, Mapping):  # its keys, which are ids, would be searched
+            raise ConfigError("queries", "is a dict, expected a list of them", "write search(list(queries.values()))")
         queries = list(queries)
         if strange := [query for query in queries if not isinstance(query, str) or SURROGATE.search(query)]:
             raise ConfigError("queries", f"holds {strange[0]!r:.80}, expected texts", 'write search(["..."])')

@@ -12,7 +12,7 @@ A memory is a folder of documents with the augmenter's vectors. Plugging one in 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -314,13 +314,15 @@ class MoMA:
 
 
 def _list_of(texts: Sequence[str], name: str) -> list[str]:
-    """Check that texts are a list of them: one text alone would be read letter by letter.
+    """Check that texts are a list of them: one text alone would be read letter by letter, of a dict its ids.
 
     Raises:
         ConfigError: they are not.
     """
     if isinstance(texts, str):
         raise ConfigError(name, "is one text, expected a list of them", 'write ["..."]')
+    if isinstance(texts, Mapping):
+        raise ConfigError(name, "is a dict, expected a list of them", f"give list({name}.values())")
     texts = list(texts)
     if strange := [text for text in texts if not isinstance(text, str) or SURROGATE.search(text)]:
         raise ConfigError(name, f"holds {strange[0]!r:.80}, expected texts", "leave it out")
