@@ -143,6 +143,14 @@ def test_a_download_in_several_files_is_read_whole_without_its_card(tmp_path, tm
         read_folders([str(tmp_path)], {}, "en", {}, "letters")
 
 
+def test_a_hub_that_goes_down_in_the_middle_is_one_sentence(hub, project):
+    (project / "resources/reference").mkdir(parents=True, exist_ok=True)
+    hub.cut = True
+    done = new(hub, "letters", "group/lines")
+    assert done.returncode == 1 and "datasets/group/lines: the hub can't be reached" in done.stderr
+    assert "Traceback" not in done.stderr and not Path("config/my/letters.yaml").exists()
+
+
 def test_other_files_than_a_collection_has_are_refused():
     with pytest.raises(CollectionError, match="has no corpus"):
         read_files("a/b", {"train.jsonl": ""})

@@ -217,6 +217,20 @@ def test_without_a_hub_the_cache_decides_or_a_sentence(hub, project):
     )
 
 
+def test_a_hub_that_is_down_is_not_compared_with_and_its_cache_is_named(hub, project):
+    """The cache holds an older commit than the lock that a colleague renewed."""
+    old = ask(hub, project, "fetch_model", "organisation/name", None, False)[1]
+    locked = {"organisation/name": ("e" * 40, date(2026, 11, 26))}
+    (project / LOCK).write_text(render_lock(locked))
+    hub.down = True
+    for renew in (False, True):
+        (line,) = ask(hub, project, "compare_lock", [], renew)
+        assert line.endswith("not compared: the hub can't be reached") and read_lock(project / LOCK) == locked
+    (project / LOCK).unlink()
+    (line,) = ask(hub, project, "lock_models", {"organisation/name": "hub"}, False)
+    assert line.endswith(f"{old} ({LOCK}): that of the hub cache, as the hub can't be reached")
+
+
 def test_two_runs_that_resolve_at_once_lose_nothing(hub, project):
     names = ["organisation/name", "organisation/start"]
     runs = [threading.Thread(target=ask, args=(hub, project, "lock_models", {name: "m"}, False)) for name in names]

@@ -14,7 +14,7 @@ from zerodr.artifacts.manifest import file_digest
 from zerodr.artifacts.progress import Progress
 from zerodr.config.quantities import first_names
 from zerodr.config.user_folders import FORMS, SHARD, SHORT, USUAL_SPLIT, shards_of, split_of
-from zerodr.encoders.start.hub import ask_dataset
+from zerodr.encoders.start.hub_datasets import ask_dataset, fetch_dataset_file
 from zerodr.errors import CollectionError, nearest
 from zerodr.operations.sharing import read_tasks
 
@@ -133,7 +133,7 @@ def describe(name: str, asked: str) -> tuple[str, bool]:
         "      files:",
     ]
     for file in files:
-        checksum = checksums[file] or _checksum(dataset, commit, file)
+        checksum = checksums[file] or file_digest(fetch_dataset_file(dataset, commit, file))  # of a small file
         lines += [f"        - path: {json.dumps(file)}", f"          checksum: sha256:{checksum}"]
     lines += [
         f"    splits: {json.dumps(dict.fromkeys(splits))}",
@@ -189,10 +189,3 @@ def _named(asked: str) -> tuple[str, str, str]:
             asked, "is no task of MTEB that zerodr knows", f"{nearest(asked, tasks)}, or organisation/name"
         )
     return tasks[asked].dataset, tasks[asked].revision, tasks[asked].split
-
-
-def _checksum(dataset: str, commit: str, file: str) -> str:
-    """Download a small file, whose digest the hub does not tell."""
-    from huggingface_hub import hf_hub_download
-
-    return file_digest(Path(hf_hub_download(dataset, file, repo_type="dataset", revision=commit)))

@@ -12,7 +12,7 @@ from zerodr.config.pins import LOCK, read_lock, render_lock
 from zerodr.encoders.start.hub import ask_hub, cached_commit
 from zerodr.errors import ConfigError, ModelError
 
-MAIN = "main"
+MAIN, UNREACHED = "main", "the hub can't be reached"
 
 
 def lock_models(models: Mapping[str, str], offline: bool, root: Path = Path(".")) -> list[str]:
@@ -41,17 +41,20 @@ def lock_models(models: Mapping[str, str], offline: bool, root: Path = Path(".")
         locked = read_lock(path)
         for model, method in models.items():
             if model not in locked:
-                locked[model] = _resolved(model, method, offline), datetime.now(UTC).date()
-                lines.append(f"{model} is locked at commit {locked[model][0]} ({LOCK})")
+                commit, remark = _resolved(model, method, offline)
+                locked[model] = commit, datetime.now(UTC).date()
+                lines.append(f"{model} is locked at commit {commit} ({LOCK}){remark}")
         if lines:
             write_lock(path, locked)
     return lines
 
 
-def _resolved(model: str, method: str, offline: bool) -> str:
-    """Ask the hub for the commit of `main`; where it can't be reached, the cache."""
+def _resolved(model: str, method: str, offline: bool) -> tuple[str, str]:
+    """Ask the hub for the commit of `main`; where it can't be reached, the cache, with a remark."""
     try:
-        return cached_commit(model) if offline else ask_hub(model, MAIN)
+        if not offline and (commit := ask_hub(model, MAIN)):
+            return commit, ""
+        return cached_commit(model), f": that of the hub cache, as {'offline is true' if offline else UNREACHED}"
     except ModelError as error:
         raise ModelError(f"{model} (method {method})", error.what, error.next_step) from None
 
@@ -89,11 +92,12 @@ def compare_lock(names: Iterable[str] = (), renew: bool = False, root: Path = Pa
     for model in chosen:
         commit, day = locked[model]
         try:
-            current = ask_hub(model, MAIN)
+            current, problem = ask_hub(model, MAIN), UNREACHED
         except ModelError as error:
-            lines.append(f"{model}  {commit}  {day}  not compared: {error.what}")
-            continue
-        if current == commit:
+            current, problem = None, error.what
+        if current is None:
+            state = f"not compared: {problem}"
+        elif current == commit:
             state = "the hub's main is the same"
         elif renew:
             renewed[model] = current, datetime.now(UTC).date()

@@ -18,12 +18,11 @@ EXCEPT = ["onnx/*", "openvino/*"]
 PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 
 
-def ask_hub(name: str, revision: str) -> str:
-    """Ask the hub for the commit that a model's revision is. Where it can't be reached, take the cache's `main`.
+def ask_hub(name: str, revision: str) -> str | None:
+    """Ask the hub for the commit that a model's revision is; None where it can't be reached.
 
     Raises:
-        ModelError: the hub has no such model or revision, asks for a licence or token, or has no safetensors; or nobody
-            can be asked.
+        ModelError: the hub has no such model or revision, asks for a licence or token, or has no safetensors.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError
@@ -31,11 +30,13 @@ def ask_hub(name: str, revision: str) -> str:
     try:
         info = HfApi().model_info(name, revision=revision, timeout=PATIENCE_S)
         _refuse_pickled(name, [file.rfilename for file in info.siblings or ()])
+        if info.gated:  # facts of such a model are public, its files are not
+            HfApi().file_exists(name, "config.json", revision=info.sha)
         return str(info.sha)
     except (OSError, ValueError, HTTPError) as error:
-        if (refusal := _refusal(name, revision, error)) is not None:
+        if (refusal := refusal_of(name, revision, error)) is not None:
             raise refusal from None
-    return cached_commit(name)
+    return None
 
 
 def _refuse_pickled(name: str, files: Sequence[str]) -> None:
@@ -60,24 +61,6 @@ def cached_commit(name: str) -> str:
         problem = "has no revision, the hub can't be reached, and the hub cache does not hold the model"
         raise ModelError(name, problem, "run once where the hub can be reached, or name a folder in its place")
     return Path(path).parent.name  # snapshots/<commit>/config.json
-
-
-def ask_dataset(name: str, revision: str = "main") -> tuple[str, dict[str, str]]:
-    """Ask the hub for the commit that a data set's revision is, and its files with their SHA-256, as far as it tells.
-
-    Raises:
-        ModelError: the hub has no such data set or revision, asks for a licence or token, or can't be reached.
-    """
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import HTTPError
-
-    try:
-        info = HfApi().dataset_info(name, revision=revision, timeout=PATIENCE_S, files_metadata=True)
-    except (OSError, ValueError, HTTPError) as error:
-        unreached = ModelError(f"datasets/{name}", "the hub can't be reached", "check the network, or give --archive")
-        raise _refusal(f"datasets/{name}", revision, error) or unreached from None
-    files = {file.rfilename: str(file.lfs.sha256) if file.lfs else "" for file in info.siblings or ()}
-    return str(info.sha), files
 
 
 def check_hub_model(name: str, revision: str | None, offline: bool) -> None:
@@ -112,7 +95,7 @@ def fetch_model(
     try:
         folder = Path(snapshot_download(name, revision=revision, ignore_patterns=EXCEPT, **options))
     except (LocalEntryNotFoundError, HTTPError) as error:
-        if (refusal := _refusal(name, revision, error)) is not None:
+        if (refusal := refusal_of(name, revision, error)) is not None:
             raise refusal from None
         reason = "offline is true" if offline else "the hub can't be reached"
         step = "fetch it once with offline: false" if offline else "check the network"
@@ -121,11 +104,11 @@ def fetch_model(
     except (OSError, ValueError) as error:
         problem = f"can't be downloaded from the hub ({str(error).strip().splitlines()[0]})"
         unknown = ModelError(name, problem, "check name, revision and access")
-        raise _refusal(name, revision, error) or unknown from None
+        raise refusal_of(name, revision, error) or unknown from None
     return folder, folder.name  # snapshots/<commit>
 
 
-def _refusal(name: str, revision: str | None, error: Exception) -> ModelError | None:
+def refusal_of(name: str, revision: str | None, error: Exception) -> ModelError | None:
     """Say what the hub refused; None where it gave no answer."""
     from huggingface_hub import constants
     from huggingface_hub.errors import (

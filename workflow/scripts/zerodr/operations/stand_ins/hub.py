@@ -22,7 +22,7 @@ class Repository:
 
     Attributes:
         folder: its files.
-        state: `open`, `gated` (needs a token that was allowed) or `private` (there is none without a token).
+        state: `open`, `gated` (its files need a token that was allowed) or `private` (there is none without a token).
         commits: known commits, the last one is `main`; None: one, made from the files.
     """
 
@@ -79,7 +79,7 @@ class _Handler(BaseHTTPRequestHandler):
         repository = self.hub.repositories.get(name)
         if repository is None or repository.state == "private":
             return self._refuse(401 if repository is None else 404, "RepoNotFound", "Repository not found")
-        if repository.state == "gated":
+        if repository.state == "gated" and not is_api:  # facts of it are public
             return self._refuse(403, "GatedRepo", "Access to this model is restricted")
         revision, _, file = (rest or "main").partition("/")
         commit = repository.commit(revision)
@@ -89,7 +89,9 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(json.dumps(repository.tree()).encode(), whole)
         if is_api:
             siblings = [{"rfilename": path.relative_to(repository.folder).as_posix()} for path in repository.files()]
-            return self._send(json.dumps({"id": name, "sha": commit, "siblings": siblings, "tags": []}).encode(), whole)
+            gated = "manual" if repository.state == "gated" else False
+            facts = {"id": name, "sha": commit, "siblings": siblings, "tags": [], "gated": gated}
+            return self._send(json.dumps(facts).encode(), whole)
         wanted = repository.folder / file
         if not wanted.is_file():
             return self._refuse(404, "EntryNotFound", f"{file} not found")
