@@ -7,7 +7,7 @@ import pytest
 from tests.unit.test_screen import clock, record, shown, started  # noqa: F401
 
 from zerodr.artifacts import guard
-from zerodr.operations.slurm.ending import ending_of, slurm_log
+from zerodr.operations.slurm.ending import ending_of, refused_by, slurm_log
 
 START = "Building DAG of jobs...\nsrun: cluster configuration lacks support for cpu binding\nBuilding DAG of jobs...\n"
 KILLED = "slurmstepd-gpu1: error: *** STEP 59.0 ON gpu1 CANCELLED AT 2026-11-28T07:43:56 ***\n"
@@ -101,3 +101,28 @@ def test_a_link_of_a_chain_of_attempts_stopped_and_did_not_fail(clock):  # noqa:
     failed = record(event="job_error", jobid=1, rule_name="finetune", log=["results/logs/finetune.log", str(log)])
     (line,) = shown(started(1, "finetune", model="dpr"), failed)
     assert "stopped: finetune dpr: was asked to stop near the end of its time (log: " in line
+
+
+SBATCH = """SLURM sbatch failed. The error message was 'sbatch: error: AssocMaxSubmitJobLimit
+sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)'.
+    sbatch call:
+        sbatch --parsable
+For further error details see the cluster/cloud log and the log files of the involved rule(s)."""  # noqa: E501
+
+
+def test_a_job_that_slurm_did_not_take_says_why_on_the_screen_at_the_end_and_in_its_log(clock, capsys):  # noqa: F811
+    """It has no Slurm log, and its own was never written."""
+    log = Path("results/logs/finetune.log")
+    log.parent.mkdir(parents=True)
+    for message, words in (
+        (SBATCH, "AssocMaxSubmitJobLimit; Batch job"),
+        ("Job submission failed with exception: x", "x"),
+    ):
+        failed = record(event="job_error", jobid=1, rule_name="finetune", log=[str(log)], rule_msg=message)
+        (line,) = shown(started(1, "finetune", model="dpr"), failed)
+        assert f"failed: finetune dpr: was not submitted to Slurm ({words}" in line
+        assert "MachineError: finetune dpr: was not submitted to Slurm" in log.read_text().splitlines()[-1]
+    guard.repeat_errors()
+    end = capsys.readouterr().err
+    assert "user's size and/or time limits)): submit fewer jobs at once than it allows (--jobs 20), and repeat" in end
+    assert refused_by("SLURM-job '5' failed, SLURM status is: 'FAILED'.", "a") is None

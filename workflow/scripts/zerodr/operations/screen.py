@@ -23,7 +23,7 @@ from zerodr.artifacts.guard import FAILED, ON_REQUEST
 from zerodr.artifacts.progress import Reached, reached
 from zerodr.config.measures import label_of
 from zerodr.config.quantities import counted, duration, first_names
-from zerodr.operations.slurm.ending import ending_of, slurm_log
+from zerodr.operations.slurm.ending import ending_of, refused_by, slurm_log
 
 HIDDEN = {
     "job_started",
@@ -94,19 +94,24 @@ def result_of(outputs: tuple[str, ...], metric: str = METRIC) -> str:
 
 
 def _ended(record: Any, name: str, log: str) -> str:
-    """Format a failed job and its log. One that Slurm ended could not say why: leave its error here.
+    """Format a failed job and its log. One that Slurm ended, or did not take, could not say why: leave its error here.
 
     A job's own log is replaced by that of its next attempt; Slurm's of each attempt stays, and has the same lines.
     """
     slurm = slurm_log(record.log or [], log)
-    ending = ending_of(Path(slurm), record.rule_name) if slurm else None
-    if ending is None:
-        return f"failed: {name} (log: {slurm or log})" if slurm or log else f"failed: {name}"
-    message = ending.error(slurm)
+    if slurm and (ending := ending_of(Path(slurm), record.rule_name)):
+        _leave_error(name, log, ending.error(slurm))
+        return f"{ending.verb}: {name}: {ending.reason} (log: {slurm})"
+    if not slurm and (refusal := refused_by(getattr(record, "rule_msg", None) or "", name)):
+        _leave_error(name, log, str(refusal))
+        return f"failed: {name}: {refusal.what}"
+    return f"failed: {name} (log: {slurm or log})" if slurm or log else f"failed: {name}"
+
+
+def _leave_error(name: str, log: str, message: str) -> None:
     report_error(name, message)
     with contextlib.suppress(OSError), open(log, "a", encoding="utf-8") as stream:
         stream.write(f"{time.strftime('%H:%M:%S')} [{name}] {message}\n")
-    return f"{ending.verb}: {name}: {ending.reason} (log: {slurm})"
 
 
 class RunProgress:

@@ -1,4 +1,4 @@
-"""Say why Slurm ended a job: from the job's Slurm log, which has lines of Slurm's own daemons."""
+"""Say why Slurm ended a job, from the job's Slurm log, which has lines of Slurm's own daemons; or did not take it."""
 
 import re
 from collections.abc import Iterable
@@ -9,6 +9,7 @@ from zerodr.errors import MachineError
 
 DAEMON = re.compile(r"^(?:slurmstepd|srun)\S* error: (.+)$", re.M)
 ATTEMPT = "Building DAG of jobs"  # Slurm appends what a job logs after it was queued again
+REFUSED = re.compile(r"(?:The error message was '|submission failed with exception: )(.+?)(?:'\.\n|'?\s*$)", re.S)
 NEAR_END = "was asked to stop near the end of its time"
 CAUSES = (
     (
@@ -55,6 +56,23 @@ class Ending(NamedTuple):
             log: the Slurm log of one attempt.
         """
         return str(MachineError(Path(log).parent, f"Slurm ended the job, which {self.reason}", self.next_step))
+
+
+def refused_by(message: str, name: str) -> MachineError | None:
+    """Read from the executor's message why a job was never submitted; None where it was, or no job of Slurm's.
+
+    Args:
+        message: of Snakemake's error.
+        name: of the job.
+    """
+    match = REFUSED.search(message)
+    if match is None:
+        return None
+    reason = "; ".join(line.removeprefix("sbatch: error: ").strip() for line in match[1].splitlines() if line.strip())
+    fewer = (
+        "submit fewer jobs at once than it allows (--jobs 20)" if "submit" in reason.lower() else "change what it names"
+    )
+    return MachineError(name, f"was not submitted to Slurm ({reason})", f"{fewer}, and repeat the command")
 
 
 def slurm_log(logs: Iterable[str], stage_log: str) -> str:
