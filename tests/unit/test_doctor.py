@@ -152,6 +152,10 @@ def test_the_hub_is_asked_unless_offline(plan, tmp_path, server, monkeypatch):
     monkeypatch.setattr(preflight, "PATIENCE_S", 1)
     assert doctor.hub(False, "http://127.0.0.1:9").state == "optional"
     assert "offline" in doctor.hub(True, server).detail
+    monkeypatch.setenv("HF_ENDPOINT", f"{server}/gone")
+    assert doctor.hub(False).detail == f"{server}/gone answers 404"
+    monkeypatch.setenv("HF_ENDPOINT", "no address")
+    assert doctor.hub(False).state == "optional"
 
 
 def test_the_tracking_store(plan, monkeypatch, server):
@@ -170,6 +174,10 @@ def test_slurm_is_looked_for_on_the_path(tmp_path, monkeypatch):
         (tmp_path / name).write_text("#!/bin/sh\necho 'gpu*'\necho cpu\n")
         (tmp_path / name).chmod(0o755)
     assert doctor.slurm() == Check("Slurm", "ok", "partitions gpu* cpu")
+    (tmp_path / "sinfo").write_text("#!/bin/sh\nexec /bin/sleep 5\n")
+    with monkeypatch.context() as hasty:
+        hasty.setattr("zerodr.operations.doctor_machine.WAIT_S", 0.2)
+        assert doctor.slurm().detail == "sinfo: no answer within 0.2 s"
     (tmp_path / "sinfo").write_text("#!/bin/sh\necho 'slurm_load_partitions: no controller' >&2\nexit 1\n")
     assert "no controller" in doctor.slurm().detail
     assert doctor.slurm().state == "optional"

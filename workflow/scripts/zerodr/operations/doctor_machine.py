@@ -23,6 +23,7 @@ LOCK = Path(__file__).resolve().parents[4] / "envs" / "requirements.lock"
 PIN = re.compile(r"^([\w.-]+)==([^\s;#]+)", re.M)
 PYTHONS = ((3, 11), (3, 13))
 HUB = "https://huggingface.co"
+WAIT_S = 30  # for nvidia-smi and sinfo
 PATIENCE_S = 4
 ENVIRONMENT_GIB = 3  # .venv with torch for the CPU; CUDA's libraries take more
 LEAST_MEMORY_MIB = 4000
@@ -201,7 +202,7 @@ def gpu() -> Check:
     if shutil.which("nvidia-smi") is None:
         return Check("GPU", "optional", "none (no nvidia-smi on PATH)", NO_GPU)
     words = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False, encoding="utf-8")
+    done = _ask(words)
     names = done.stdout.strip().splitlines()
     if done.returncode or not names:
         reason = " ".join((done.stdout + done.stderr).split())[:120]
@@ -216,6 +217,14 @@ def gpu() -> Check:
     return Check("GPU", "ok", f"{'; '.join(names)}, torch {torch.__version__}")
 
 
+def _ask(words: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command; one that hangs, as with a sick driver or a controller that is down, counts as failed."""
+    try:
+        return subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S, check=False, encoding="utf-8")
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(words, 1, "", f"no answer within {WAIT_S} s")
+
+
 def slurm() -> Check:
     """Check Slurm's commands and partitions."""
     absent = [name for name in ("sbatch", "sinfo", "squeue") if shutil.which(name) is None]
@@ -223,7 +232,7 @@ def slurm() -> Check:
         detail = f"{', '.join(absent)} not on PATH"
         return Check("Slurm", "optional", detail, "run on a login node to use --profile slurm")
     words = ["sinfo", "--noheader", "--format=%P"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False, encoding="utf-8")
+    done = _ask(words)
     if done.returncode and any(sign in done.stderr for sign in NO_CONTROLLER):
         return Check("Slurm", "optional", "no controller is configured here", "run on a login node of the cluster")
     if done.returncode:
@@ -233,8 +242,9 @@ def slurm() -> Check:
     return Check("Slurm", "ok", f"partitions {' '.join(names)}")
 
 
-def hub(offline: bool, address: str = HUB) -> Check:
-    """Check whether the model hub answers."""
+def hub(offline: bool, address: str = "") -> Check:
+    """Check whether the model hub answers: that of HF_ENDPOINT, as huggingface_hub asks it."""
+    address = address or os.environ.get("HF_ENDPOINT") or HUB
     if offline or os.environ.get("HF_HUB_OFFLINE") == "1":
         return Check("model hub", "ok", "not checked: offline is set")
     try:
@@ -243,7 +253,7 @@ def hub(offline: bool, address: str = HUB) -> Check:
     except urllib.error.HTTPError as error:
         state: Literal["ok", "optional"] = "ok" if error.code < 500 else "optional"
         return Check("model hub", state, f"{address} answers {error.code}", "" if error.code < 500 else "try later")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         step = "only models from the hub need it; set HTTPS_PROXY, or give folders"
         return Check("model hub", "optional", f"{address}: {getattr(error, 'reason', error)}", step)
 
