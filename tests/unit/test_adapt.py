@@ -61,6 +61,8 @@ def test_times_are_read():
     assert [seconds_of(text) for text in ("90s", "20m", "1.5h", "3", "2 min")] == [90, 1200, 5400, 180, 120]
     with pytest.raises(ConfigError, match=r"--budget soon: is no time: for example: 90s, 20m, 1.5h"):
         seconds_of("soon")
+    with pytest.raises(ConfigError, match="--within 5x: is no time"):
+        seconds_of("5x", "--within")
 
 
 def test_a_folder_without_judgements_gets_known_items(notes):

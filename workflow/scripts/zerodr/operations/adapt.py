@@ -88,7 +88,7 @@ class Candidates:
     unknown: int
 
 
-def seconds_of(text: str) -> float:
+def seconds_of(text: str, option: str = "--budget") -> float:
     """Read a time such as 90s, 20m or 1.5h; a number alone is minutes.
 
     Raises:
@@ -96,7 +96,7 @@ def seconds_of(text: str) -> float:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?", text.strip())
     if match is None or not float(match[1]):
-        raise ConfigError(f"--budget {text}", "is no time", "for example: 90s, 20m, 1.5h")
+        raise ConfigError(f"{option} {text}", "is no time", "for example: 90s, 20m, 1.5h")
     return float(match[1]) * UNITS[match[2] or "m"]
 
 

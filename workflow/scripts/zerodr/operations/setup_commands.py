@@ -33,14 +33,15 @@ def rehearse(
     from zerodr.operations.rehearse import rehearse as run
 
     named = {"methods": methods, "collections": collections}
-    words = [*(config or []), *(f"{key}=[{value}]" for key, value in named.items() if value)]
+    limit = seconds_of(within, "--within") if within else None
+    words = [*(config or []), *(f"{key}=[{value.strip(', ')}]" for key, value in named.items() if value)]
     words = with_scale(words, profile)
     if cores and not gpus_here() and not any(word.startswith("gpus=") for word in words):
         words.append("gpus=0")
     here = ["--executor", "local", "--cores", str(cores)] if cores else []
     options = [target, "--profile", profile, "--keep-going", "--retries", "0", *here]
     options += ["--config", *words, "rehearse=true"]
-    raise typer.Exit(run(options, plan_of(words), substitutes, seconds_of(within) if within else None))
+    raise typer.Exit(run(options, plan_of(words), substitutes, limit))
 
 
 SCHEMA, DOCS = Path("config/schema.json"), Path("docs")
