@@ -261,6 +261,14 @@ def test_a_hub_that_goes_down_in_the_middle_of_a_file_is_one_sentence_and_the_ne
     assert ask(hub, project, "fetch_model", "organisation/name", commit, False)[1] == commit
 
 
+def test_a_hub_that_gives_no_files_is_not_called_out_of_reach(hub, project):
+    hub.repositories["organisation/name"].state = "refused"
+    told = ask(hub, project, "fetch_model", "organisation/name", None, False)
+    assert re.fullmatch(
+        r"ModelError: organisation/name: the hub refuses \(403 .*No access from here\): see http.*", told
+    )
+
+
 def test_a_locked_commit_that_vanished_is_told_and_not_replaced(hub, project):
     told = ask(hub, project, "fetch_model", "organisation/name", "d" * 40, False)
     assert f"no longer has its commit {'d' * 40}" in told and "zerodr pin --renew organisation/name" in told

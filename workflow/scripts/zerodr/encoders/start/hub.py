@@ -102,7 +102,7 @@ def fetch_model(
         problem = f"is no folder, is not in the hub cache, and {reason}"
         raise ModelError(name, problem, f"{step}, or give a folder") from None
     except (OSError, ValueError) as error:
-        problem = f"can't be downloaded from the hub ({str(error).strip().splitlines()[0]})"
+        problem = f"can't be downloaded from the hub ({_first_line(error)})"
         unknown = ModelError(name, problem, "check name, revision and access")
         raise refusal_of(name, revision, error) or unknown from None
     return folder, folder.name  # snapshots/<commit>
@@ -122,6 +122,8 @@ def refusal_of(name: str, revision: str | None, error: Exception) -> ModelError 
     from zerodr.config.pins import no_repository
 
     page = f"{constants.ENDPOINT}/{name}"
+    if isinstance(error.__cause__, HfHubHTTPError):  # a file that is not in the cache, and why the hub gave none
+        error = error.__cause__
     if isinstance(error, HFValidationError):
         return no_repository(name)
     if isinstance(error, GatedRepoError):
@@ -135,5 +137,9 @@ def refusal_of(name: str, revision: str | None, error: Exception) -> ModelError 
         step = f"zerodr pin --renew {name} locks today's, and what starts from the model is made anew"
         return ModelError(name, f"the hub no longer has its commit {revision}", step)
     if isinstance(error, HfHubHTTPError) and error.response is not None and error.response.status_code < 500:
-        return ModelError(name, f"the hub refuses ({str(error).strip().splitlines()[0]})", f"see {page}")
+        return ModelError(name, f"the hub refuses ({_first_line(error)})", f"see {page}")
     return None
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".")

@@ -22,7 +22,8 @@ class Repository:
 
     Attributes:
         folder: its files.
-        state: `open`, `gated` (its files need a token that was allowed) or `private` (there is none without a token).
+        state: `open`, `gated` (its files need a token that was allowed), `private` (there is none without a token) or
+            `refused` (no files for this address).
         commits: known commits, the last one is `main`; None: one, made from the files.
     """
 
@@ -81,6 +82,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._refuse(401 if repository is None else 404, "RepoNotFound", "Repository not found")
         if repository.state == "gated" and not is_api:  # facts of it are public
             return self._refuse(403, "GatedRepo", "Access to this model is restricted")
+        if repository.state == "refused" and not is_api:
+            return self._refuse(403, "", "No access from here")
         revision, _, file = (rest or "main").partition("/")
         commit = repository.commit(revision)
         if commit is None:
