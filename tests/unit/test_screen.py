@@ -146,6 +146,8 @@ def test_the_first_short_part_of_a_running_job_does_not_make_it_short(clock, tmp
 def test_noise_is_left_out_and_messages_come_once(clock):
     lines = shown(
         record("Building DAG of jobs..."),
+        record("No SLURM account given, trying to guess."),
+        record("No account was given, not able to get a SLURM account via sacct: sacct: invalid option -- '1'"),
         record("Will exit after finishing currently running jobs (scheduler)."),
         record("Will exit after finishing currently running jobs (scheduler)."),
         record("Nothing to be done (all requested files are present and up to date)."),

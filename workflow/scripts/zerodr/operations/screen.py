@@ -39,6 +39,8 @@ NOISE = (
     *("Building DAG of jobs", "Select jobs to execute", "Execute ", "Finished jobid", "Conda environments: ignored"),
     *("Group jobs: inactive", "Singularity containers", "Using shell", "Removing temporary output", "Touching output"),
     *("Assuming unrestricted", "Elapsed time", "RuleException", "Exiting because a job execution failed"),
+    # Plugin 2.8 gives `| tail -1` to sacct, which fails on every cluster; the user's default account is taken.
+    *("No SLURM account given, trying to guess", "No account was given, not able to", "Unable to guess SLURM account"),
 )
 FAILED_RUN = re.compile(rf"^Complete log|{re.escape(FAILED)}")
 BEAT_S, STATUS_S = 60.0, 1.0  # between lines without a terminal; between changes of a terminal's last line
