@@ -82,6 +82,16 @@ def test_lotte(tmp_path):
     assert judgements(reader, "test") == [("0", "1", 1), ("0", "0", 1), ("1", "1", 1)]
 
 
+def test_one_of_several_corpora_is_named_by_the_row(tmp_path):
+    corpora = {f"forums/{name}/corpus.jsonl": json_lines([{"_id": name, "text": "t"}]) for name in ("android", "gis")}
+    archive = open_archive(write_zip(tmp_path / "forums.zip", corpora))
+    with pytest.raises(CollectionError, match=r"holds 2 corpora \(forums/android, forums/gis\): name one .* member: "):
+        open_reader("beir", archive)
+    assert documents(open_reader("beir", archive, "forums/gis")) == [("gis", "", "t")]
+    inner = {"corpus.jsonl": json_lines([{"_id": "a", "text": "t"}]), "old/corpus.jsonl": ""}
+    assert documents(open_reader("beir", open_archive(write_zip(tmp_path / "b.zip", inner)))) == [("a", "", "t")]
+
+
 def test_oag_qa_matches_titles(tmp_path):
     path = write_zip(
         tmp_path / "oag.zip",

@@ -206,17 +206,33 @@ def read_qrels(archive: Archive, member: str, trec: bool = False) -> Iterator[Ju
         yield Judgement(query, document, grade_of(grade.strip(), *location), *location)
 
 
+def _refuse_several(archive: Archive, corpus: str) -> None:
+    """Refuse an archive with several corpora next to `corpus`, none of which is named.
+
+    Raises:
+        CollectionError: it has.
+    """
+    depth = corpus.count("/")
+    folders = [name.removesuffix("/corpus.jsonl") for name in archive.names() if name.endswith("/corpus.jsonl")]
+    others = sorted(folder for folder in folders if folder.count("/") == depth - 1)
+    if len(others) > 1:
+        problem = f"holds {len(others)} corpora ({', '.join(others[:3])}{', ...' * (len(others) > 3)})"
+        raise CollectionError(archive.name, problem, f"name one in the collection's row: member: {others[0]}")
+
+
 class BeirReader(Reader):
     """Reader of format `beir`: `corpus.jsonl`, `queries.jsonl`, `qrels/<split>.tsv` in one folder of the archive.
 
-    `member` names the folder (`cqadupstack/android`); empty, it is the folder of `corpus.jsonl`. The lab's archives may
-    add `queries_unlabelled.jsonl` and `answers.jsonl`.
+    `member` names the folder (`cqadupstack/android`); empty, it is the folder of the one `corpus.jsonl`, or of the
+    outermost. The lab's archives may add `queries_unlabelled.jsonl` and `answers.jsonl`.
     """
 
     def __init__(self, archive: Archive, member: str = "") -> None:
         super().__init__(archive, member)
-        corpus = find(archive, f"{member}/corpus.jsonl" if member else "corpus.jsonl")
-        self.folder = str(corpus)[: -len("corpus.jsonl")]
+        corpus = str(find(archive, f"{member}/corpus.jsonl" if member else "corpus.jsonl"))
+        self.folder = corpus[: -len("corpus.jsonl")]
+        if not member:
+            _refuse_several(archive, corpus)
 
     def member_of(self, stem: str) -> str | None:
         """Return the file with the rows of `corpus`, `queries`, `queries_unlabelled` or `answers`, if there is one."""
