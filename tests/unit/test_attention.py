@@ -19,6 +19,7 @@ from zerodr.config.load import load_bench
 from zerodr.encoders.folder.attention import WEIGHTS, Attention, softmax
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
 from zerodr.plan.plan import Plan
+from zerodr.plan.registry import PARAMS as PARAMETERS
 from zerodr.retrieval.learn_attention import AttentionBatch, LearnedAttention, learn_attention
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +46,7 @@ def source(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def learn(out: str = "learned", seed: int = 7, **changed) -> Attention:
+def learn(out: str = "learned", seed: int = 7, more: dict | None = None, **changed) -> Attention:
     """Run the stage."""
     inputs = {
         "queries": "queries.npy",
@@ -53,7 +54,7 @@ def learn(out: str = "learned", seed: int = 7, **changed) -> Attention:
         "ranking": "ranking.parquet",
         "collection": "c/manifest.json",
     }
-    params = PARAMS | {"attention": TRAINING | changed}
+    params = PARAMS | {"attention": TRAINING | changed} | (more or {})
     run_spec(
         StageSpec("learn_attention", 1, {}, inputs, {"attention": f"{out}/manifest.json"}, params, seed),
         learn_attention,
@@ -110,6 +111,23 @@ def test_equal_seeds_give_equal_bytes(source):
     assert first == again != other
 
 
+def test_a_question_that_is_a_document_is_neither_read_nor_its_own_negative(source):
+    documents = [*QUERIES, *DOCUMENTS[30:]]  # of the same number, so that vectors fit
+    make_collection(Path("c"), documents, QUERIES)
+    lines = [f"{query}\t{documents[(row + 1) % 40]}\t1" for row, query in enumerate(QUERIES)]
+    Path("c/qrels.train.tsv").write_text("\n".join(["query\tdocument\tgrade", *lines]) + "\n")
+    scores = np.array([3, 1, 0.5, 0.4, 0.3, 0.2], np.float32)
+    for first in (0, 1):  # with the question itself before all others, or without it
+        found = [[documents[(row + step) % 40] for step in range(first, 6)] for row in range(30)]
+        with RankingsWriter(Path("ranking.parquet"), 6 - first) as writer:
+            ranked = pa.array(sum(found, []))
+            writer.write(Rankings(pa.array(QUERIES), np.full(30, 6 - first), ranked, np.tile(scores[first:], 30)))
+        for alone in (False, True):
+            learn(f"{first}-{alone}", more={"exclude_self": True} if alone else None)
+    learned = {name: Path(name, WEIGHTS).read_bytes() for name in ("0-False", "0-True", "1-False", "1-True")}
+    assert learned["0-True"] == learned["1-False"] == learned["1-True"] != learned["0-False"]
+
+
 def test_refusals_name_what_is_wrong(source):
     with pytest.raises(CollectionError, match="has 30 questions with a positive, expected at least 25 held out and 8"):
         learn(dev_queries=25)
@@ -139,9 +157,13 @@ def test_recipes_that_can_learn_no_attention_are_refused(tmp_path, settings, sai
         load_bench(tmp_path, {"scale": "lab"})
 
 
-def test_the_plan_learns_on_the_source_and_reads_it_on_targets():
+def test_the_plan_learns_on_the_source_and_reads_it_on_targets(monkeypatch):
     plan = Plan(load_bench(ROOT, {"scale": "lab"}))
     words = type("Words", (), {"model": "moma-minilm", "collection": "scifact", "protocol": "standard"})()
     taught = plan.inputs("learn_attention")(words)
     assert "squad-v1.1/train.top100" in taught["ranking"] and "queries.train" in taught["queries"]
     assert plan.inputs("augment_queries")(words)["attention"] == "results/attention/moma-minilm/manifest.json"
+    assert "exclude_self" not in PARAMETERS["learn_attention"](plan, words)
+    row = plan.collection(plan.source).model_copy(update={"exclude_self": True})
+    monkeypatch.setitem(plan.bench.collections, plan.source, row)
+    assert PARAMETERS["learn_attention"](plan, words)["exclude_self"] is True

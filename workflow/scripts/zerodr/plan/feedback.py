@@ -32,7 +32,8 @@ def _learning_inputs(plan: Plan, wc: Any) -> Files:
 @params("learn_attention")
 def _learning_params(plan: Plan, wc: Any) -> Params:
     settings, _ = _learned(plan, wc.model)
-    return {"collection": plan.source} | settings.model_dump(mode="json", exclude={"model", "memory"})
+    alone = {"exclude_self": True} if plan.collection(plan.source).exclude_self else {}
+    return {"collection": plan.source} | settings.model_dump(mode="json", exclude={"model", "memory"}) | alone
 
 
 def _learned(plan: Plan, name: str) -> tuple[FeedbackSettings, AttentionTraining]:

@@ -40,6 +40,8 @@ class LearnSettings(Feedback):
     """Name of the source."""
     attention: AttentionTraining
     """How it is learned."""
+    exclude_self: bool = False
+    """The document with a question's id is the question itself: it is not read, and no negative."""
 
 
 class TaughtQuestions(NamedTuple):
@@ -205,12 +207,15 @@ def read_questions(stage: Stage, settings: LearnSettings) -> TaughtQuestions:
             unknown = block.queries[int(np.flatnonzero(at < 0)[0])]
             raise ArtifactError(path, f"query {unknown} is none of split {training.source_split}", AGAIN)
         numbers = numbered(path, block.documents, ids, settings.collection)
-        stops = np.cumsum(block.sizes)
-        for row, name, start, stop in zip(at, block.queries.to_pylist(), stops - block.sizes, stops, strict=True):
-            if name in of_query and stop > start:
+        owner = np.repeat(np.arange(len(at)), block.sizes)
+        itself = rows_among(block.queries, ids)[owner] if settings.exclude_self else np.full(len(owner), -1)
+        others = np.flatnonzero(numbers != itself)
+        stops = np.cumsum(np.bincount(owner[others], minlength=len(at)))
+        for row, name, entries in zip(at, block.queries.to_pylist(), np.split(others, stops[:-1]), strict=True):
+            if name in of_query and len(entries):
                 rows.append(row)
-                ranked.append(_filled(numbers[start:stop], training.depth, -1))
-                scores.append(_filled(block.scores[start:stop], settings.documents, 0))
+                ranked.append(_filled(numbers[entries], training.depth, -1))
+                scores.append(_filled(block.scores[entries], settings.documents, 0))
                 taught.append(of_query[name])
     if not rows:
         raise ArtifactError(path, "found nothing for any question that has a positive", AGAIN)
