@@ -19,6 +19,7 @@ from zerodr.config.registry import Collection
 from zerodr.config.user_folders import SECTIONS, find_files, not_read, read_folders
 from zerodr.errors import CollectionError, ConfigError
 from zerodr.operations.foreign_collections import read_files
+from zerodr.operations.stand_ins.archives import write_archives
 from zerodr.operations.stand_ins.hub import Hub, Repository
 from zerodr.plan import Plan, paths
 
@@ -103,6 +104,15 @@ def test_a_data_set_becomes_a_collection_pinned_at_its_commit(hub, project, layo
     folder = Path(paths.collection("letters")).parent
     assert sorted(corpus_ids(folder).to_pylist()) == ["01", "2"]
     assert read_qrels(folder, "test").to_dict("list") == {"query": ["q"], "document": ["01"], "grade": [1]}
+
+
+def test_a_mirror_or_a_rehearsal_has_a_data_set_in_beirs_layout(hub, project):
+    assert new(hub, "letters", "group/lines").returncode == 0
+    plan = Plan(load_bench(project, {"mirrors": []}))
+    write_archives([plan.collection("letters")], [], Path("mirror"))
+    inputs, folder = {"archive": "mirror/letters.zip"}, paths.collection("letters")
+    run(plan, "normalize_collection", inputs, {"collection": folder}, collection="letters")
+    assert len(corpus_ids(Path(folder).parent)) > 1000 and len(read_qrels(Path(folder).parent, "test")) == 24
 
 
 @pytest.mark.parametrize(

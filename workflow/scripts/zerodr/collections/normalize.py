@@ -18,7 +18,7 @@ from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, ROW_GROUP, UNLABELLED, write_qrels
 from zerodr.collections.archives import find, open_archive
-from zerodr.collections.audit import IdIndex, Listing, TextScan, audit_split, check_count, fold
+from zerodr.collections.audit import USER_FOLDER, IdIndex, Listing, TextScan, audit_split, check_count, fold
 from zerodr.collections.first_part import FirstPart
 from zerodr.collections.readers import Reader, open_reader
 from zerodr.collections.readers.base import Document, Query, bad_line
@@ -55,8 +55,10 @@ def normalize_collection(stage: Stage) -> None:
     archive = open_archive(stage.path("archive"), settings.archive)
     if settings.original:
         # The archive holds the publisher's files, or (from a mirror) the same collection in BEIR's layout.
-        packed = find(archive, "corpus.jsonl", required=False) is None
-        settings = settings.model_copy(update={"format": settings.original} if packed else {"pinned": True})
+        corpus = find(archive, "corpus.jsonl", required=False)
+        inner = corpus is not None and settings.format == USER_FOLDER and "/" in corpus
+        update = {"format": settings.original} if corpus is None else {"pinned": True}
+        settings = settings.model_copy(update=update | ({"format": "beir"} if inner else {}))
     reader = open_reader(settings.format, archive, settings.member)
     if stage.cut is not None:
         reader = FirstPart(reader, list(settings.splits), stage.cut, stage.cut.questions)
