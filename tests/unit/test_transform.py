@@ -221,11 +221,15 @@ def test_language_and_own_documents_follow_from_the_sources(tmp_path):
         return read_registry(path.parent)["x"]
 
     assert [read([name]).language for name in ("cmrc2018-zh", "scifact")] == ["zh", "en"]
-    assert [read(["scifact", name]).exclude_self for name in ("nfcorpus", "arguana")] == [False, True]
+    assert [read([name, of]).exclude_self for name, of in (("nfcorpus", "scifact"), ("quora", "arguana"))] == [
+        False,
+        True,
+    ]
     row = read(["cmrc2018-zh", "arguana"], language="und", exclude_self=False)
     assert (row.language, row.exclude_self) == ("und", False)
     for sources, kind, problem in [
         (["cmrc2018-zh", "scifact"], "mix", "is made of collections in zh and en: set language"),
+        (["fiqa", "quora"], "mix", "leaves a query's own document out for quora alone; .*: set exclude_self"),
         (["quora"], "join", "joins documents of quora, which leaves a query's own document out"),
     ]:
         with pytest.raises(ConfigError, match=problem):

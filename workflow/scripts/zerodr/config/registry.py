@@ -273,7 +273,7 @@ def _inherited(row: Collection, rows: dict[str, Collection], file: str, above: t
     """Give a transformed collection its sources' `language` and `exclude_self`, where its block has no others.
 
     Raises:
-        ConfigError: its sources have different languages, it is made of itself, or joined with queries' own documents.
+        ConfigError: its sources differ in one of these, it is made of itself, or joined with queries' own documents.
     """
     if row.transform is None:
         return row
@@ -285,6 +285,9 @@ def _inherited(row: Collection, rows: dict[str, Collection], file: str, above: t
     if alone and row.transform.kind == "join" and "exclude_self" not in given:
         problem = f"joins documents of {alone[0]}, which leaves a query's own document out of its ranking"
         raise ConfigError(where, problem, "take another source, or set exclude_self: false, so that none is left out")
+    if 0 < len(alone) < len(sources) and "exclude_self" not in given:
+        problem = f"leaves a query's own document out for {alone[0]} alone; ids of others may be equal by chance"
+        raise ConfigError(where, problem, "set exclude_self: true or false for all its queries")
     languages = list(dict.fromkeys(source.language for source in sources))
     if "language" not in given and len(languages) > 1:
         raise ConfigError(where, f"is made of collections in {' and '.join(languages)}", "set language, for BM25")
