@@ -211,7 +211,7 @@ def test_a_source_with_absent_judged_documents_is_transformed(tmp_path, monkeypa
     assert kind != "boilerplate" or queries[0]["text"] == texts["d1"].replace("first text", "what is first")
 
 
-def test_language_and_own_documents_follow_from_the_sources(tmp_path):
+def test_language_own_documents_and_size_follow_from_the_sources(tmp_path):
     copy_config(tmp_path)
     path = tmp_path / "config/collections/x.yaml"
 
@@ -225,6 +225,8 @@ def test_language_and_own_documents_follow_from_the_sources(tmp_path):
         False,
         True,
     ]
+    sizes = [read(["scifact"], "boilerplate"), read(["scifact"], "join"), read(["scifact", "nfcorpus"])]
+    assert [row.planned_documents for row in sizes] == [5183, 2592, 5183 + 3633]
     row = read(["cmrc2018-zh", "arguana"], language="und", exclude_self=False)
     assert (row.language, row.exclude_self) == ("und", False)
     for sources, kind, problem in [

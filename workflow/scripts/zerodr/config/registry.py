@@ -270,7 +270,7 @@ def read_registry(folder: Path) -> dict[str, Collection]:
 
 
 def _inherited(row: Collection, rows: dict[str, Collection], file: str, above: tuple[str, ...] = ()) -> Collection:
-    """Give a transformed collection its sources' `language` and `exclude_self`, where its block has no others.
+    """Give a transformed collection its sources' size, and their `language` and `exclude_self` where it has no others.
 
     Raises:
         ConfigError: its sources differ in one of these, it is made of itself, or joined with queries' own documents.
@@ -291,8 +291,10 @@ def _inherited(row: Collection, rows: dict[str, Collection], file: str, above: t
     languages = list(dict.fromkeys(source.language for source in sources))
     if "language" not in given and len(languages) > 1:
         raise ConfigError(where, f"is made of collections in {' and '.join(languages)}", "set language, for BM25")
-    update: dict[str, Any] = {} if "language" in given else {"language": languages[0]}
-    return row.model_copy(update=update if "exclude_self" in given else update | {"exclude_self": bool(alone)})
+    total = sum(source.planned_documents for source in sources)
+    inherited = {"language": languages[0], "exclude_self": bool(alone)}
+    inherited["estimated_documents"] = -(-total // 2) if row.transform.kind == "join" else total
+    return row.model_copy(update={key: value for key, value in inherited.items() if key not in given})
 
 
 def read_family(written: dict[str, Any], where: str) -> dict[str, Collection]:
