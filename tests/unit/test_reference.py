@@ -6,9 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.unit.config_helpers import project
+from typer.testing import CliRunner
 
 from zerodr.config.training import TrainingSettings
+from zerodr.operations.lookup_commands import app
 from zerodr.operations.reference import INDEX, render, render_pages
+
+__all__ = ["project"]
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +25,15 @@ def test_the_page_in_docs_is_the_generated_one(root, page):
     written = {name: (root / "docs" / name).read_text() for name in render_pages(root)}
     assert "\n".join(written.values()) == page, "run: zerodr settings --write"
     assert {path.name for path in (root / "docs/settings").iterdir()} == {Path(name).name for name in written} - {INDEX}
+
+
+def test_recipes_of_ones_own_leave_the_page_as_it_is(project, page):
+    """Who adds a loss writes the page next to a recipe that tries it (docs/add-loss.md)."""
+    (project / "config/my").mkdir()
+    training = "training: {lora_rank: 2}"
+    (project / "config/my/mine.yaml").write_text(f"like: dpr\nsettings: {{chain: {{ep0: {{{training}}}}}}}\n")
+    assert render(project) != page
+    assert CliRunner().invoke(app, ["settings", "--markdown"]).stdout == page
 
 
 def test_every_key_is_described_and_shows_its_default(page):

@@ -5,6 +5,7 @@ The command `rehearse` runs every job small, and tells what the run will cost.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -92,6 +93,7 @@ def settings(
     """Print the reference of all settings: key, value, default, meaning."""
     from zerodr.operations.reference import render, render_pages
 
+    os.environ["ZERODR_MY"] = ""  # which keys are advanced is said by the shipped files
     if write:
         (DOCS / "settings").mkdir(exist_ok=True)
         for name, text in render_pages().items():
