@@ -15,7 +15,7 @@ from zerodr.config.files import read_yaml
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 METHODS = sorted((ROOT / "config/methods").glob("*.yaml"))
-RECIPES = [path.stem for path in METHODS if read_yaml(path)["kind"] != "scores"]  # published numbers need no job
+RECIPES = [path.stem for path in METHODS if read_yaml(path).get("kind") != "scores"]  # published numbers need no job
 PAPERS = sorted(f"paper-{path.stem}" for path in (ROOT / "config/papers").glob("*.yaml"))
 
 
