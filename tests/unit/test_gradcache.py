@@ -89,6 +89,20 @@ def test_dropout_is_replayed(data, folder):
     assert difference(direct, other) > 1e-3
 
 
+class Noisy(PairwiseNLL):
+    """A loss that draws random numbers."""
+
+    def __call__(self, batch: Encoded) -> dict[str, torch.Tensor]:
+        return {"noisy": (self.per_query(batch) * torch.rand(len(batch.queries))).mean()}
+
+
+def test_a_loss_that_draws_draws_alike_with_and_without_caching(data, folder):
+    batch = Stream(data, np.arange(QUERIES), 16, 2, [5]).batch(0)
+    model = load_tiny(folder["tied"], 0.0)
+    whole, cached = (gradient(model, data, batch, Noisy(), chunk) for chunk in (None, 5))
+    assert difference(whole, cached) < CLOSE
+
+
 def test_the_gradient_is_that_of_the_plain_formula(data, folder):
     """Autograd through one padded batch, every document encoded for itself, no tricks."""
     model = load_tiny(folder["tied"])

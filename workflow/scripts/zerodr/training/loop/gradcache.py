@@ -24,6 +24,7 @@ from zerodr.training.distributed.overlap import GradientSums
 from zerodr.training.distributed.processes import Group
 from zerodr.training.objectives.base import Encoded, Objective, Turn
 
+LOSS = 2**31  # in place of a group's number: random numbers of the loss
 GATHERED = ("known", "teacher", "groups")  # numbers of the whole micro-batch that objectives see
 
 
@@ -341,6 +342,7 @@ def add_gradients(
     terms: dict[str, Tensor] = {}
     if turn is not None:
         objective.before(turn)
+        set_random(seed, LOSS)  # a loss that draws does so alike in all processes, with and without caching
         terms = objective(turn.batch)
         if facts is not None and held.leaf is not None:
             facts |= compare_terms(terms, held.leaf, group, forward.normalized)
