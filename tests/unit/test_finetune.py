@@ -67,6 +67,13 @@ def test_training_lowers_the_loss_and_the_model_loads(project):
     assert not list(project.glob("results/.state/*/work"))
 
 
+@pytest.mark.parametrize(("warmup", "first", "warned"), [(20, 0, True), (12, 0, True), (11, 0, False), (20, 12, False)])
+def test_a_warm_up_that_outlasts_the_stage_is_warned_of(project, caplog, warmup, first, warned):
+    run_spec(finetune_spec(warmup_steps=warmup, first_step=first, total_steps=first + 12))
+    lines = [line for line in caplog.messages if "steps of warm-up do" in line]
+    assert len(lines) == warned and all("finetune tiny ep0: ends at step 12 of the schedule" in line for line in lines)
+
+
 def test_the_same_spec_gives_the_same_bytes(project):
     run_spec(finetune_spec("a"))
     run_spec(finetune_spec("b"))

@@ -28,7 +28,7 @@ from zerodr.training.data.examples import Examples, load_examples
 from zerodr.training.data.frozen_index import FrozenIndex
 from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.distributed.processes import Group, check_gpus
-from zerodr.training.jobs import device_of, identity_of, keeper, publish_steps, run_work
+from zerodr.training.jobs import device_of, identity_of, keeper, publish_steps, run_work, warn_of_warm_up
 from zerodr.training.kinds import BI_ENCODER, Lessons, ModelKind, kind_of
 from zerodr.training.loop.checkpoint import read_tensors, write_tensors
 from zerodr.training.loop.engine import Batches, Engine, Run
@@ -73,6 +73,7 @@ def finetune(stage: Stage) -> None:
     task = task_of(stage)
     for addition in task.additions:
         addition.prepare()
+    warn_of_warm_up(stage, task.params.settings.training, task.params.schedule.first_step)
     run_work(stage, task.params, train)
     objective = task.params.settings.objective
     if isinstance(objective, ObjectiveSettings) and objective.code:

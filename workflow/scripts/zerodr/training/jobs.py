@@ -1,6 +1,7 @@
 """Run training stages around the loop: processes, devices, and models saved after some steps."""
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -13,10 +14,12 @@ import torch
 from zerodr.artifacts.manifest import object_digest
 from zerodr.artifacts.stage import Stage
 from zerodr.config.params import Workers
+from zerodr.config.training import TrainingSettings
 from zerodr.encoders.publishing.export import STEPS
 from zerodr.training.distributed.processes import Group, launch
 from zerodr.training.loop.speed import Kernels
 
+log = logging.getLogger("zerodr")
 Work = Callable[[Stage], dict[str, Any]]
 
 
@@ -44,6 +47,21 @@ def run_work(stage: Stage, workers: Workers, work: Work) -> None:
     for name, value, step in result["curves"]:
         stage.metric(name, value, step)
     stage.note(**result["notes"])
+
+
+def warn_of_warm_up(stage: Stage, training: TrainingSettings, first_step: int) -> None:
+    """Warn when a stage ends before the learning rate has reached its peak; a rehearsal always does."""
+    end = first_step + training.steps
+    if end <= training.warmup_steps and not stage.spec.rehearsal:
+        log.warning(
+            "%s: ends at step %d of the schedule, before the %d steps of warm-up do: the learning rate gets to %.3g, "
+            "not to %.3g. Lower training.warmup_steps, or train for more steps",
+            stage.spec.name(),
+            end,
+            training.warmup_steps,
+            training.learning_rate * (end - 1) / training.warmup_steps,
+            training.learning_rate,
+        )
 
 
 def identity_of(stage: Stage, group: Group, kernels: Kernels) -> str:

@@ -21,7 +21,7 @@ from zerodr.encoders.pretraining.condenser import HeadedEncoder, Kind
 from zerodr.errors import ConfigError, ModelError
 from zerodr.training.data.batches import WASTE
 from zerodr.training.distributed.processes import Group, check_gpus
-from zerodr.training.jobs import device_of, identity_of, keeper, publish_steps, run_work
+from zerodr.training.jobs import device_of, identity_of, keeper, publish_steps, run_work, warn_of_warm_up
 from zerodr.training.loop.engine import Curve, Engine, Run
 from zerodr.training.loop.speed import arithmetic, dropout_rates, set_dropout, speed_up
 from zerodr.training.optimizers import make_optimizer, schedule
@@ -56,7 +56,8 @@ def pretrain(stage: Stage) -> None:
             "give one of them",
         )
     stage.note(left_out=store_passages(stage.state, partial(_corpora, stage, paired, params.title_join)))
-    capped(params, Passages(stage.state / PASSAGES), stage.seed)
+    training, _ = capped(params, Passages(stage.state / PASSAGES), stage.seed)
+    warn_of_warm_up(stage, training, params.schedule.first_step)
     run_work(stage, params, train)
     publish_steps(stage, params.settings.training.save_steps)
 
