@@ -136,3 +136,14 @@ def test_pages_of_a_pdf_that_are_pictures_are_counted(tmp_path):
     documents, remarks = read(tmp_path)
     assert [row.text for row in documents] == ["The cover.\nWith text"]
     assert remarks == ["not read: pages that are pictures (run OCR first): scan.pdf 2 of 5"]
+
+
+@pytest.mark.parametrize("ending", [".xhtml", ".html"])
+def test_short_forms_of_xml_hold_no_text(ending):
+    """A book's page: in HTML `<title/>` or `<aside/>` would hold, and so leave out, all that follows."""
+    page = (
+        '<?xml version="1.0"?>\n<html xmlns="http://www.w3.org/1999/xhtml"><head><title/><script src="a.js"/></head>'
+        "<body><h1>Pumps</h1><p>One<br/>two.</p><aside />Three <![CDATA[< four]]>.<p id='x'/></body></html>"
+    )
+    blocks, _ = blocks_of(ending, page.encode())
+    assert [block.text for block in blocks] == ["Pumps", "One", "two.", "Three < four."]

@@ -5,6 +5,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from html import escape
 from typing import Any
 from xml.parsers.expat import ExpatError
 
@@ -33,6 +34,8 @@ INLINE = {
 }
 SWALLOWING = "script style noscript template nav header footer aside svg button form select textarea title".split()
 TAG = re.compile(r"<(/?)([a-zA-Z][\w.:-]*)[^<>]*>")
+VOID = {*"area base br col embed hr img input link meta param source track wbr".split()}  # HTML closes none of them
+CLOSED = re.compile(r"""<([a-zA-Z][\w:.-]*)((?:\s+[^\s<>/=]+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*)\s*/>""")
 SAMPLE_BYTES = 1 << 16
 SENTENCE_END = re.compile(r"[.!?…。！？｡][\"'”’)\]]*(?:\s|$)|[。！？｡]")
 # Letters and signs of Western Europe: few words decide badly between neighbouring encodings.
@@ -82,7 +85,8 @@ def blocks_of(ending: str, content: bytes) -> tuple[list[Block], str]:
         return list(html_blocks(_word(content))), ""
     if ending in (".html", ".htm", ".xhtml"):
         text, remark = decode(_as_declared(content))
-        return list(html_blocks(text)), remark
+        is_xml = ending == ".xhtml" or text.lstrip().startswith("<?xml")
+        return list(html_blocks(_xml_as_html(text) if is_xml else text)), remark
     text, remark = decode(content)
     if ending in (".md", ".markdown"):
         title, body = _metadata(text)
@@ -100,6 +104,18 @@ def _paragraph(text: str) -> str:
     """
     lines = [" ".join(line.split()) for line in text.split("\n")]
     return (" " if SENTENCE_END.search(text) else "\n").join(line for line in lines if line)
+
+
+def _xml_as_html(text: str) -> str:
+    """Write XML's short forms as HTML has them, where `<script/>` and `<title/>` hold all that follows.
+
+    >>> _xml_as_html('<a id="x > y"/>one<br/><![CDATA[1 < 2]]>')
+    '<a id="x > y"></a>one<br/>1 &lt; 2'
+    """
+    first, *more = text.split("<![CDATA[")
+    pieces = (piece.partition("]]>") for piece in more)
+    text = first + "".join((escape(raw, quote=False) if end else raw) + rest for raw, end, rest in pieces)
+    return CLOSED.sub(lambda tag: tag[0] if tag[1].lower() in VOID else f"<{tag[1]}{tag[2]}></{tag[1]}>", text)
 
 
 def _as_declared(content: bytes) -> bytes:
