@@ -27,7 +27,8 @@ documents = model.encode_document(["A play is written by a playwright."])
 scores = model.similarity(queries, documents)
 ```
 
-`encode_query` and `encode_document` apply each side's prefix and length; `encode` alone knows no side."""
+`encode_query` and `encode_document` apply each side's prefix and length; `encode` alone knows no side.{needs}"""
+NEEDS = " The folder needs sentence-transformers 6.0 or newer: older ones don't know {keys}, and end with a TypeError."
 POOLING_WORDS = {
     "mean": "mean over tokens",
     "cls": "first token",
@@ -120,7 +121,7 @@ def write_card(
     about, measured = _summary(contract, chain), [section.text for section in sections]
     body = [*measured, f"## The encoder\n\n{about}"] if title else [about, *measured]
     texts = [_front_matter(contract, chain), f"# {name}", *body]
-    texts += [USAGE.format(without="".join(section.without for section in sections))]
+    texts += [USAGE.format(without="".join(section.without for section in sections), needs=_needs(contract))]
     texts += [_protocol(contract, chain), _data(chain, params.licences), _training(chain)]
     if table is not None:
         texts.append(_results(table))
@@ -161,6 +162,12 @@ def _summary(contract: EncoderContract, chain: Chain) -> str:
         f"{contract.dimension} components, compared by {measure}.\n\n"
         f"* starts from: {_base(contract, chain)[0]}\n* stages: {steps}"
     )
+
+
+def _needs(contract: EncoderContract) -> str:
+    """Name the lengths that only newer sentence-transformers read; empty: the sides have none of their own."""
+    keys = [f"`{side}_length`" for side in SIDES if getattr(contract, f"{side}_tokens")]
+    return NEEDS.format(keys=" and ".join(keys)) if keys else ""
 
 
 def _protocol(contract: EncoderContract, chain: Chain) -> str:
