@@ -12,6 +12,7 @@ import pytest
 import torch
 from encoder_helpers import import_settings, tiny_bert
 from layout_helpers import EQUAL, LATER, PROMPTS, REFUSED, TRANSFORMER, cased, listed, projected, states, weights
+from model_helpers import tiny_model
 
 from zerodr.config.training import InitSettings
 from zerodr.encoders.folder import statements
@@ -183,6 +184,12 @@ def test_heads_behind_the_pooling_are_kept_where_they_are_asked_for(source: Path
         read_start(str(source.parent / "two"), True)
     heads = [model.tower(side).projections[0].linear.weight for side in SIDES]
     assert heads[0] is not heads[1] and torch.equal(*heads), "each tower has its own"
+
+
+def test_a_start_pools_its_own_tokens(tmp_path: Path) -> None:
+    tiny_model(tmp_path, "t5", pooling="decoder_first").save(tmp_path / "t5")
+    with pytest.raises(ModelError, match="--start .*t5: takes vectors from T5's decoder.*choose another model"):
+        read_start(str(tmp_path / "t5"), True)
 
 
 def test_the_peer_computes_in_float32(source: Path) -> None:

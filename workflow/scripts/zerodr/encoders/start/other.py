@@ -48,6 +48,9 @@ def read_start(model: str, offline: bool, recipes: Collection[str] = ()) -> Othe
     if (source / CONTRACT).exists() and read_contract(source).towers == "separate":
         raise ModelError(where, "has two towers, and recipes start from one network", "choose another model")
     files, contract, _, _ = read_source(source, settings, revision)
+    if contract.pooling == "decoder_first":
+        problem = "takes vectors from T5's decoder, and recipes start from a network that pools its own tokens"
+        raise ModelError(where, problem, "choose another model; as a row (kind: encoder) it is compared")
     prefix = len(load_tokenizer(source)(contract.query_prefix, add_special_tokens=False)["input_ids"])
     if prefix > contract.max_tokens // 2:
         problem = f"wants a prefix of {prefix} tokens for queries and reads {contract.max_tokens}"
