@@ -177,6 +177,7 @@ def test_a_number_means_the_same_on_the_command_line_and_in_a_file(word):
         ("measures=recall@20", "'recall@20' is no measure, write recall_20"),
         ("measures=recall_20,recall_20", "is named twice in measures"),
         ("measures=hole_pair_10,recall_20", r"hole_pair_10.* are not better: .*measures=\[ndcg_cut_10,hole_pair_10\]"),
+        ("measures=recall_1001", "looks for documents below rank 1000, where rankings of protocol standard end"),
         ("collections=nfcorpus,nfcorpus", "is named twice in collections"),
     ],
 )

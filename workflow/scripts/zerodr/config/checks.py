@@ -11,6 +11,7 @@ from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision
 from zerodr.config.feedback import AttentionTraining, FeedbackSettings
 from zerodr.config.files import known
+from zerodr.config.measures import is_custom
 from zerodr.config.methods import (
     EncoderMethod,
     FeedbackMethod,
@@ -184,6 +185,12 @@ def _check_chosen(bench: Bench) -> None:
     if (first := next(iter(config.measures), "")).startswith("hole_"):
         problem = "comes first, by which methods are compared: more documents without a judgement are not better"
         raise ConfigError(f"measure {first!r}", problem, f"name another before it: measures=[ndcg_cut_10,{first}]")
+    depth = bench.protocols[config.protocol].depth
+    for name in config.measures:
+        cut = name.rpartition("_")[2]
+        if cut.isdigit() and int(cut) > depth and not is_custom(name):
+            problem = f"looks for documents below rank {depth}, where rankings of protocol {config.protocol} end"
+            raise ConfigError(f"measure {name!r}", problem, "choose a smaller cutoff, or a deeper protocol")
     chosen = {name: bench.methods[name] for name in methods}
     for name, method in chosen.items():
         if isinstance(method, ScoresMethod):
