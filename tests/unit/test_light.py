@@ -47,6 +47,7 @@ def test_terms_of_scifact_are_lucenes(documents):
         ("en", "analogies probably sensibilities hopping falling filing happy sky generalizations oscillators ties"),
         ("en", "a" * 600 + " ___ __init__ 'quoted' rock'n'roll ... -- x:y 3:4 a:b:c"),
         ("zh", "北京大学ＡＢＣ１２３ is in 中国, 首都。ｶﾞｷﾞ カタカナ ひらがな 한국어 the 的 www"),
+        ("zh", "中" + "x" * 300 + " " + "1" * 600 + " " + "한국어abc" * 100),
         ("zh", "佐々木和人々 삼성SDI 한국어_ABC K팝 カ_タ カ_a 々don't"),
     ],
 )

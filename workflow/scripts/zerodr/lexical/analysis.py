@@ -137,7 +137,7 @@ def analyze_cjk(text: str) -> list[str]:
     for match in WORD.finditer(text):
         word = lower(fold_width(match.group()))
         if match.lastgroup not in ("han", "hiragana") and not _ONE_SCRIPT.fullmatch(match.group()):
-            terms += _bigrams(run) + [word]
+            terms += _bigrams(run) + [word[first : first + LONGEST] for first in range(0, len(word), LONGEST)]
             run = ""
         elif run and match.start() == end:
             run += word
