@@ -22,6 +22,7 @@ from zerodr.papers.coco_dr import report as item_queries
 from zerodr.plan import Plan, paths
 from zerodr.plan.items import find_item, item_collections, items_of
 from zerodr.reporting import item_tables, items
+from zerodr.reporting.claims import claim
 from zerodr.reporting.item_inputs import METRIC, correlation, gain
 from zerodr.reporting.panels import panels, wrapped
 
@@ -40,6 +41,24 @@ def test_methods_are_tested_against_the_baseline(tmp_path):
     assert ours["p_t"] == 0.25  # three wins and a tie: two of eight signs; t = 2.611 alone would say .0796
     assert ours["p_t_holm"] == ours["p_t"] and np.isnan(made.frame.set_index("method").loc["bm25", "p_t_holm"])
     assert made.shown[1][0] == ["Ours", "0.6250", "0.6250"]
+
+
+def test_forums_of_one_column_count_as_one_in_the_mean(tmp_path, root):
+    gains = {"a": 0.1, "b": 0.2, "c": 0.6}
+    files = [scores(tmp_path, "bm25", name, [0.2] * 4) for name in gains]
+    files += [scores(tmp_path, "ours", name, [0.2 + gain] * 4) for name, gain in gains.items()]
+    seeds = ({"seed": 13, "names": {"ours": "ours", "bm25": "bm25"}, "drawing": []},)
+    for item, build in ((METHODS, item_tables.methods), (METHODS | {"kind": "claim", "methods": ["ours"]}, claim)):
+        stage, settings = told(item, {"per_query": files}, tmp_path, collections=(*gains,), values=seeds)
+        settings = settings.model_copy(update={"aggregates": {"a": "forums", "b": "forums"}})
+        made = build(stage, settings, item_of(settings.item, "x"))
+        (row,) = [line for line in made.shown[1] if line[0] == "Ours"]
+        assert row[-1] == "0.5750"  # (.35 + .8) / 2
+        assert "mean: the 2 collections of forums count as one, by their mean" in made.notes
+    assert made.frame.set_index("collection").loc["mean", "difference"] == pytest.approx((0.15 + 0.6) / 2)
+    plan = Plan(load_bench(root, {"scale": "paper"}))
+    planned = json.loads(plan.settings("build_item")(SimpleNamespace(paper="coco-dr", item="table1")))["settings"]
+    assert len(planned["aggregates"]) == 12 and {*planned["aggregates"].values()} == {"cqadupstack"}
 
 
 def test_the_files_of_an_item_agree_and_are_the_same_twice(tmp_path):

@@ -223,8 +223,10 @@ def _item_params(plan: Plan, wc: Any) -> Params:
     item, collections, needed = _read(plan, wc)
     methods, rows = plan.bench.methods, plan.bench.collections
     named = needed.ranked if needed.named is None else needed.named
-    source = _source(plan, named)
+    source, columns = _source(plan, named), [rows[name].column for name in collections]
+    aggregates = {name: rows[name].column for name in collections if columns.count(rows[name].column) > 1}
     return {
+        **({"aggregates": aggregates} if aggregates else {}),
         "paper": plan.bench.papers[wc.paper].label,
         "name": wc.item,
         "item": item.model_dump(mode="json", exclude=set(PRINTED)),

@@ -15,7 +15,7 @@ from zerodr.config.papers import ClaimItem
 from zerodr.errors import ArtifactError
 from zerodr.evaluation.numbers import fixed, interval, signed
 from zerodr.evaluation.significance import drawn_means, few_queries, holm, mean_interval, t_test
-from zerodr.reporting.item_inputs import METRIC, ItemParams, ItemTable, read_scores
+from zerodr.reporting.item_inputs import METRIC, ItemParams, ItemTable, mean_note, mean_over_collections, read_scores
 from zerodr.reporting.panels import ACROSS, COLORS, bars, interval_rows, panels, wrapped
 from zerodr.reporting.render import LEVEL, mark_of, marks_note
 
@@ -57,10 +57,11 @@ def claim(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
             rows.append(
                 {"method": method, "collection": name, **about, **_gain(difference, (low, high), seeds, p_value)}
             )
-        every = {name: values[name].mean(1) - control[name].mean(1) for name in settings.collections}
-        difference, means = np.mean(list(every.values()), axis=0)[:, None], np.mean(resampled, axis=0)
+        every = [values[name].mean(1) - control[name].mean(1) for name in settings.collections]
+        difference = mean_over_collections(every, settings)[:, None]
+        means = mean_over_collections(resampled, settings)
         span = np.quantile(means, [LEVEL / 2, 1 - LEVEL / 2])
-        about = {"queries": 0, "control": _mean(control), "value": _mean(values)}
+        about = {"queries": 0, "control": _mean(control, settings), "value": _mean(values, settings)}
         rows.append({"method": method, "collection": MEAN, **about, **_gain(difference, span, seeds, float("nan"))})
     frame = pd.DataFrame(rows)
     tested = frame["collection"] != MEAN
@@ -80,8 +81,8 @@ def _over_seeds(scores: dict[tuple[str, str], pd.Series], names: Iterable[str], 
     return np.stack([one.to_numpy(float) for one in series])
 
 
-def _mean(scores: Scores) -> float:
-    return float(np.mean([values.mean() for values in scores.values()]))
+def _mean(scores: Scores, settings: ItemParams) -> float:
+    return float(mean_over_collections((scores[name].mean() for name in settings.collections), settings))
 
 
 def _gain(
@@ -111,7 +112,7 @@ def _notes(settings: ItemParams, item: ClaimItem, queries: Sequence[int], seeds:
     ]
     if alike:
         notes.append(f"{'; '.join(alike)}: the same with every seed, no random number is drawn")
-    return notes + few_queries(queries) + (few_seeds(seeds) if drawing else [])
+    return notes + mean_note(settings) + few_queries(queries) + (few_seeds(seeds) if drawing else [])
 
 
 def few_seeds(seeds: list[int]) -> list[str]:

@@ -15,7 +15,7 @@ from zerodr.config.papers import SettingsItem, SizesItem, StatisticsItem
 from zerodr.errors import ArtifactError
 from zerodr.evaluation.numbers import fixed, plural
 from zerodr.reporting.cells import Key
-from zerodr.reporting.item_inputs import METRIC, ItemParams, ItemTable, read_scores
+from zerodr.reporting.item_inputs import METRIC, ItemParams, ItemTable, mean_note, mean_over_collections, read_scores
 from zerodr.reporting.published import title_of
 
 WEIGHTS = "model.safetensors"
@@ -126,9 +126,12 @@ def sizes(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         measured |= {(method, name, METRIC): mean for name, mean in means.items()}
         parameters = written_parameters(manifest.parent / WEIGHTS)
         measured[method, "parameters", "params"] = float(parameters)
-        rows.append({"method": method, "parameters": parameters, METRIC: sum(means.values()) / len(means)})
+        rows.append(
+            {"method": method, "parameters": parameters, METRIC: float(mean_over_collections(means.values(), settings))}
+        )
     count = len(settings.collections)
     notes = [f"parameters: numbers in the model's weights file; nDCG@10: mean over {plural(count, 'collection')}"]
+    notes += mean_note(settings)
     shown = [[settings.methods[row["method"]], f"{row['parameters']:,}", fixed(row[METRIC])] for row in rows]
     return ItemTable(pd.DataFrame(rows), notes, (["", "parameters", "nDCG@10"], shown), measured)
 

@@ -43,6 +43,8 @@ class ItemParams(Settings):
     """The item, as in config/papers."""
     collections: Pairs
     """Collection -> label, in the table's order."""
+    aggregates: dict[str, str] = {}
+    """Collection -> the column whose macro mean it enters, where several do, as the forums of CQADupStack."""
     splits: dict[str, str]
     """Collection -> evaluated split; the source's, too."""
     methods: Pairs
@@ -151,6 +153,23 @@ def level(values: pd.Series, samples: int, seed: int) -> Gain:
     """Compute the mean of a measure with the interval that its evaluation has."""
     low, high = mean_interval(values.to_numpy()[:, None], samples, seed, 0.0)
     return Gain(float(values.mean()), float(low[0]), float(high[0]))
+
+
+def mean_over_collections(values: Iterable[np.ndarray | float], settings: ItemParams) -> np.ndarray:
+    """Average numbers of an item's collections, in their order; those of one column count as one, by their mean."""
+    columns: dict[str, list[np.ndarray]] = {}
+    for name, value in zip(settings.collections, values, strict=True):
+        columns.setdefault(settings.aggregates.get(name, name), []).append(np.asarray(value))
+    return np.mean([np.mean(members, axis=0) for members in columns.values()], axis=0)
+
+
+def mean_note(settings: ItemParams) -> list[str]:
+    """Return the note of an item some of whose collections are one column of the mean."""
+    columns = dict.fromkeys(settings.aggregates.values())
+    counts = {column: list(settings.aggregates.values()).count(column) for column in columns}
+    return [
+        f"mean: the {count} collections of {column} count as one, by their mean" for column, count in counts.items()
+    ]
 
 
 def printed(

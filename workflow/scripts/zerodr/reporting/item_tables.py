@@ -21,7 +21,18 @@ from zerodr.evaluation.significance import few_queries, holm, t_test
 from zerodr.papers import modules
 from zerodr.reporting.cells import Measured
 from zerodr.reporting.claims import draw_claim
-from zerodr.reporting.item_inputs import METRIC, Gain, ItemParams, ItemTable, correlation, gain, level, read_scores
+from zerodr.reporting.item_inputs import (
+    METRIC,
+    Gain,
+    ItemParams,
+    ItemTable,
+    correlation,
+    gain,
+    level,
+    mean_note,
+    mean_over_collections,
+    read_scores,
+)
 from zerodr.reporting.panels import (
     bars,
     draw_points,
@@ -72,6 +83,7 @@ def methods(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     frame.loc[tested, "p_t_holm"] = holm(frame.loc[tested, "p_t"].to_numpy(float))
     notes = [
         f"{label_of(item.measure)}; {marks_note(settings.methods[item.baseline], int(tested.sum()))}",
+        *mean_note(settings),
         *few_queries(frame["queries"]),
         *([HOLES] if any(key.startswith("hole") for key in measures) else []),
     ]
@@ -93,8 +105,8 @@ def _pivot(frame: pd.DataFrame, settings: ItemParams, measures: list[str]) -> tu
                 f"{fixed(row[key])} {mark_of(row['difference'], row['p_t_holm']) if first else ''}".rstrip()
                 for row in line
             ]
-            mean = sum(row[key] for row in line) / len(line)
-            rows.append([label if first else f"{label_of(key)}: {label}", *values, fixed(mean)])
+            mean = mean_over_collections((row[key] for row in line), settings)
+            rows.append([label if first else f"{label_of(key)}: {label}", *values, fixed(float(mean))])
     return header, rows
 
 
