@@ -106,6 +106,13 @@ def test_bad_reference_files_are_refused(tmp_path, text, words):
         reference(tmp_path, text)
 
 
+def test_a_line_without_source_or_kind_has_those_of_the_file(tmp_path):
+    read = reference(
+        tmp_path, "method\tcollection\tndcg_at_10\tsource\tkind\ndpr\ta\t0.5\t\t\nance\ta\t0.6\tX\tindependent"
+    )
+    assert read[["source", "kind"]].values.tolist() == [[SOURCE.source, "published"], ["X", "independent"]]
+
+
 def test_independent_numbers_are_not_called_published(tmp_path, frame):
     text = "method\tcollection\tndcg_at_10\tkind\nbm25\talpha\t0.5\tindependent\ndense\tbeta\t0.3\tpublished\n"
     settings = settings_of()

@@ -147,7 +147,8 @@ def read_reference(path: Path, reference: Reference) -> pd.DataFrame:
     if not {"method", "collection"} <= set(frame.columns):
         raise ArtifactError(path, "columns method and collection are needed", "see zerodr.reporting.published")
     measures = [name for name in frame.columns if name in MEASURE_OF]
-    frame = pd.DataFrame({"source": reference.source, "kind": "published"}, index=frame.index).assign(**frame)
+    usual = {"source": reference.source, "kind": "published"}
+    frame = pd.DataFrame(usual, index=frame.index).assign(**frame).replace({key: {"": usual[key]} for key in usual})
     for kind in set(frame["kind"]) - set(KINDS):
         raise ArtifactError(path, f"unknown kind {kind!r}", nearest(kind, KINDS))
     long = frame.melt(id_vars=TEXT, value_vars=measures, var_name="metric", value_name="reference")
