@@ -17,6 +17,7 @@ from zerodr.artifacts.stage import Stage, StageSpec, temporary_output
 from zerodr.config.base import validate
 from zerodr.errors import ArtifactError
 from zerodr.evaluation.compare import read_per_query
+from zerodr.evaluation.numbers import fixed
 from zerodr.evaluation.significance import mean_interval
 from zerodr.reporting.figure import FigureSettings, draw, intervals, plot_table
 
@@ -96,6 +97,12 @@ def test_every_method_and_column_is_named(inputs):
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["BM25", "Dense_1"]
     shown = {text.get_text() for text in figure.axes[0].texts}
     assert shown == {f"{value:.4f}" for value in points["value"]}
+
+
+def test_a_number_is_that_of_the_table_whatever_the_order_of_the_sum():
+    values = np.random.default_rng(4).binomial(10, 0.4, (40, 400)) / 10
+    assert [fixed(row.mean()) for row in values] == [fixed(float(f"{row.mean():.10f}")) for row in values]
+    assert any(f"{row.mean():.4f}" != fixed(row.mean()) for row in values)
 
 
 def test_one_method_one_collection_one_query(tmp_path):

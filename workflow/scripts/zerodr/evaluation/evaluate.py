@@ -19,11 +19,11 @@ from zerodr.errors import ArtifactError, CollectionError, ProtocolError, nearest
 from zerodr.evaluation.findings import count_excluded, read_findings
 from zerodr.evaluation.judged import JudgedRun, judge
 from zerodr.evaluation.metrics import measure
+from zerodr.evaluation.numbers import DECIMALS
 from zerodr.evaluation.significance import mean_interval
 
 IDENTITY = ["model", "collection", "split", "protocol", "depth", "exclude_self"]
 COUNTS = ["n_queries", "n_without_results", "n_without_positives", "n_without_text"]
-DECIMALS = 10  # so that a table rounds once
 
 
 class EvaluateSettings(SplitSettings):

@@ -6,6 +6,8 @@ No number is shown as a negative zero. Files have the digits of a summary, so th
 ('0.6543', '+0.0100', '[-0.0020, +0.0300]', '1 test', '3 tests', '12.8 k')
 >>> fixed(-0.00001), signed(-0.00001)
 ('0.0000', '+0.0000')
+>>> fixed(0.40675), fixed(0.40674999999999994)  # a mean of 400 queries, and as summed in another order
+('0.4068', '0.4068')
 """
 
 import io
@@ -15,6 +17,7 @@ from pathlib import Path
 import pandas as pd
 
 SMALLEST_P = 1e-99
+DECIMALS = 10  # of a summary; digits below depend on the order of a sum
 DIGITS = "%.10g"
 NOTE = "# "
 NAMES = ("model", "method", "baseline", "collection", "stage")  # columns of names, which may look like numbers
@@ -22,12 +25,12 @@ NAMES = ("model", "method", "baseline", "collection", "stage")  # columns of nam
 
 def fixed(value: float) -> str:
     """Write a measure with four decimals; empty where there is none."""
-    return "" if value != value else f"{value:z.4f}"
+    return "" if value != value else f"{round(value, DECIMALS):z.4f}"
 
 
 def signed(value: float) -> str:
     """Write a difference with its sign."""
-    return f"{value:+z.4f}"
+    return f"{round(value, DECIMALS):+z.4f}"
 
 
 def interval(low: float, high: float) -> str:

@@ -120,7 +120,7 @@ def _draw_band(axes: Axes, rows: pd.DataFrame, top: float, band: float, shaded: 
     """Draw one column's methods; return the height of the band's middle."""
     if shaded:
         axes.axhspan(top, top + band, color="#f4f4f4", linewidth=0, zorder=0)
-    best = rows["value"].round(4).max()
+    best = max(map(fixed, rows["value"]))
     label_style: Any = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 7.5}
     for number, row in enumerate(rows.itertuples()):
         if np.isnan(row.value):
@@ -128,7 +128,7 @@ def _draw_band(axes: Axes, rows: pd.DataFrame, top: float, band: float, shaded: 
         height, style = top + GAP / 2 + (number + 0.5) * ROW, _style(number)
         axes.hlines(height, row.low, row.high, color=style["color"], linewidth=1.6, zorder=2)
         axes.plot(row.value, height, linestyle="", markersize=5.5, zorder=3, **style)
-        weight = "bold" if round(row.value, 4) == best else "normal"
+        weight = "bold" if fixed(row.value) == best else "normal"
         axes.annotate(fixed(row.value), (row.high, height), color="#333333", fontweight=weight, **label_style)
     return top + band / 2
 
