@@ -302,3 +302,19 @@ def test_few_segments_stay(bench, monkeypatch):
         collection(f"c{number}", [("d", "", sentence(number + 3))])
         made(embed_spec(f"c{number}", reuse=True))
     assert [path.name[:8] for path in sorted(Path("results/.state/vectors").glob("*/*"))] == ["00000002", "00000003"]
+
+
+@pytest.mark.parametrize("damage", ["a bit of a vector", "an emptied file"])
+def test_damaged_vectors_are_not_taken_again(bench, damage):
+    collection("one", [(f"d{number}", "", sentence(number)) for number in range(9)])
+    spec = embed_spec("one", reuse=True)
+    first, path = made(spec), Path(spec.outputs["embeddings"])
+    if damage == "a bit of a vector":
+        with path.open("r+b") as stream:  # in place, so that a link to the file has it, too
+            stream.seek(-1, 2)
+            stream.write(b"\x40")
+    else:
+        next(Path("results/.state/vectors").glob("*/*/keys.npy")).write_bytes(b"")
+    path.unlink()
+    np.testing.assert_allclose(made(spec), first, atol=1e-6)
+    assert notes(spec)["reused"] == (8 if damage == "a bit of a vector" else 0)

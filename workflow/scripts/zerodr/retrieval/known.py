@@ -24,7 +24,7 @@ from zerodr.encoders.inference.encoder import Tokens
 log = logging.getLogger("zerodr")
 VECTORS = STATE / "vectors"
 SEGMENTS = 8  # of a model that stay
-KEYS, ORDER, ROWS = FILES = "keys.npy", "order.npy", "vectors.npy"
+KEYS, ORDER, ROWS, SUMS = FILES = "keys.npy", "order.npy", "vectors.npy", "sums.npy"
 KEY = "S16"
 
 
@@ -56,10 +56,13 @@ class KnownVectors:
         keys = np.frombuffer(b"".join(_hash(tokens[row]) for row in range(len(tokens))), KEY)
         self._new.append(keys)
         missing = np.arange(len(tokens))
-        for known, order, rows in self._loaded:
+        for known, order, rows, sums in self._loaded:
             at = np.minimum(np.searchsorted(known, keys[missing]), len(known) - 1)
             same = known[at] == keys[missing]
-            vectors[missing[same]] = rows[order[at[same]]]
+            numbers = order[at[same]]
+            whole = _sums(stored := rows[numbers]) == sums[numbers]
+            same[same] = whole  # a link shares the damage of the result that it was linked to
+            vectors[missing[same]] = stored[whole]
             missing = missing[~same]
         return missing
 
@@ -74,6 +77,7 @@ class KnownVectors:
         np.save(making / KEYS, keys[order], allow_pickle=False)
         np.save(making / ORDER, order, allow_pickle=False)
         link_or_copy(path, making / ROWS)
+        np.save(making / SUMS, _sums(np.load(path, mmap_mode="r", allow_pickle=False)), allow_pickle=False)
         number = int(self.segments[-1].partition("-")[0]) + 1 if self.segments else 0
         making.replace(self.home / f"{number:08d}-{making.name[1:9]}")
         for old in sorted(self.home.glob("[!.]*"))[:-SEGMENTS]:
@@ -84,11 +88,16 @@ def _hash(ids: np.ndarray) -> bytes:
     return hashlib.blake2b(np.ascontiguousarray(ids, "<i4").tobytes(), digest_size=16).digest()
 
 
+def _sums(vectors: np.ndarray) -> np.ndarray:
+    """Sum the bits of each vector as whole numbers, which any damage changes. float32 [n, d] -> uint64 [n]."""
+    return vectors.view("<u4").sum(1, dtype=np.uint64)
+
+
 def _load(home: Path) -> tuple[np.ndarray, ...] | None:
     """Map a segment; None where it is damaged or was deleted meanwhile."""
     try:
-        keys, order, rows = (np.load(home / name, mmap_mode="r", allow_pickle=False) for name in FILES)
-    except (OSError, ValueError) as error:
+        keys, order, rows, sums = (np.load(home / name, mmap_mode="r", allow_pickle=False) for name in FILES)
+    except (OSError, ValueError, EOFError) as error:  # an empty file is an EOFError of numpy
         log.info("%s can't be read and is left out: %s", home, error)
         return None
-    return (keys, order, rows) if len(keys) == len(order) == len(rows) else None
+    return (keys, order, rows, sums) if len(keys) == len(order) == len(rows) == len(sums) else None
