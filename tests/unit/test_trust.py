@@ -90,6 +90,15 @@ def test_a_large_foreign_input_whose_folder_was_renamed_is_found(plan, monkeypat
     assert list(replaced_inputs(HITS, read_record)) == [COLLECTION]
 
 
+def test_a_large_foreign_input_that_changed_while_its_job_ran_is_found(plan, monkeypatch):
+    record_path(COLLECTION).unlink()
+    record = read_record(HITS) | {"seconds": 3600.0}
+    Path(COLLECTION).write_bytes(Path(COLLECTION).read_bytes()[:-1] + b" ")
+    os.utime(record_path(HITS), (time.time() + 60,) * 2)  # the job ends
+    monkeypatch.setattr(trust, "READ_BYTES", 0)
+    assert list(replaced_inputs(HITS, {HITS: record}.get)) == [COLLECTION]
+
+
 def test_another_version_of_a_models_package_is_found(plan, monkeypatch):
     record = read_record(HITS)
     origin = {"query": {"packages": {"a-model": "0.1.0"}}, "document": {"packages": {"another": "1"}}}

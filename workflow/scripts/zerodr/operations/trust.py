@@ -144,7 +144,10 @@ def replaced_inputs(artifact: str, records: Reader) -> Iterator[str]:
     record = records(artifact)
     for entry in record["inputs"] if record else ():
         path, now = Path(entry["path"]), records(entry["path"])
-        if path.is_file() and (now["digest"] if now else _foreign_digest(path, artifact, entry)) != entry["digest"]:
+        if not path.is_file():
+            continue
+        digest = now["digest"] if now else _foreign_digest(path, artifact, entry, record["seconds"])  # type: ignore[index]
+        if digest != entry["digest"]:
             yield entry["path"]
     yield from _other_packages(record["notes"].get("origin") if record else None)
 
@@ -166,12 +169,16 @@ def _version(package: str) -> str:
         return ""
 
 
-def _foreign_digest(path: Path, artifact: str, entry: dict[str, Any]) -> str:
-    """Return the digest of a file without a record; of a large one that is older than its use, the known one."""
+def _foreign_digest(path: Path, artifact: str, entry: dict[str, Any], seconds: float) -> str:
+    """Return the digest of a file without a record; of a large one that is older than its use, the known one.
+
+    Args:
+        seconds: that the job took. It reads digests when it begins, and writes the record when it ends.
+    """
     stat = path.stat()
     # `cp -p` and `touch -d` set no such time; a folder above that was renamed, or a link to another one, does.
     changed = max(stat.st_ctime_ns, *(one.lstat().st_ctime_ns for one in (path, *path.absolute().parents)))
-    if stat.st_size > READ_BYTES and changed < record_path(artifact).stat().st_mtime_ns:
+    if stat.st_size > READ_BYTES and changed < record_path(artifact).stat().st_mtime_ns - seconds * 1e9:
         return entry["digest"]
     return _digest(path, stat.st_size, stat.st_mtime_ns, changed)
 
