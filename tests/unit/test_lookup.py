@@ -180,6 +180,18 @@ def test_vectors_of_other_weights_than_the_models_are_refused(desk):
         record.write_text(written)
 
 
+@pytest.mark.parametrize("method", [DENSE, LEXICAL])
+def test_an_index_of_other_documents_than_the_collections_is_refused(desk, method):
+    record = record_path("results/collections/notes/manifest.json")
+    written = record.read_text()
+    record.write_text(json.dumps(json.loads(written) | {"digest": "0" * 64}))
+    try:
+        with pytest.raises(ArtifactError, match="was made by other documents than .*notes/manifest.json holds now"):
+            open_desk(f"{method}/notes", LEXICAL if method == DENSE else DENSE, "")[0].searcher(method)
+    finally:
+        record.write_text(written)
+
+
 @pytest.mark.parametrize("method", [DENSE, LEXICAL, FUSED])
 def test_documents_and_scores_are_those_of_the_run(desk, method):
     run = read_run(Path(f"results/runs/{method}/notes/standard.trec.gz"))

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from zerodr.artifacts.parquet import AGAIN
-from zerodr.artifacts.record import BlameInputs, read_record, record_path
+from zerodr.artifacts.record import BlameInputs, record_path
 from zerodr.artifacts.trec import order_rows
 from zerodr.collections.access import corpus_ids, corpus_size
 from zerodr.config.base import validate
@@ -26,7 +26,15 @@ from zerodr.lexical.folder import Hits, lower_ties, read_ids
 from zerodr.lexical.light import LightIndex
 from zerodr.lexical.search import Search, SearchSettings, open_index
 from zerodr.lookup.documents import Documents, IdRows
-from zerodr.lookup.sources import FEEDBACK, FUSION, LEXICAL, Source, load_function, query_encoders
+from zerodr.lookup.sources import (
+    FEEDBACK,
+    FUSION,
+    LEXICAL,
+    Source,
+    load_function,
+    query_encoders,
+    refuse_other_inputs,
+)
 from zerodr.retrieval.embed import document_texts
 from zerodr.retrieval.feedback import AugmentSettings, Retrieved, augment
 from zerodr.retrieval.fuse import FuseSettings, padded_deviation
@@ -174,7 +182,12 @@ class LexicalSearcher:
 
     @classmethod
     def open(cls, source: Source) -> LexicalSearcher:
-        """Open the index of a source."""
+        """Open the index of a source.
+
+        Raises:
+            ArtifactError: it is of other documents than its collection has now.
+        """
+        refuse_other_inputs(source)
         folder = Path(source.index[0]).parent
         settings = validate(SearchSettings, source.params, source.name)
         search = open_index(folder, settings, THREADS)
@@ -316,9 +329,9 @@ class CorpusVectors:
         """Open the vectors of a source, in memory where they are not too large.
 
         Raises:
-            ArtifactError: they are not of all documents, or of other weights than its model has now.
+            ArtifactError: they are not of all documents, or of other weights or documents than are there now.
         """
-        refuse_other_model(source)
+        refuse_other_inputs(source)
         ids = corpus_ids(Path(source.collection).parent)
         shards = [Vectors.open(Path(path)) for path in source.index]
         rows = sum(shard.rows for shard in shards)
@@ -326,20 +339,6 @@ class CorpusVectors:
             raise ArtifactError(source.index[0], f"expected {len(ids)} vectors, found {rows}", AGAIN)
         whole = sum(shard.array.nbytes for shard in shards) <= LARGEST_LOADED
         return cls(ids, [Vectors(np.array(shard.array)) for shard in shards] if whole else shards)
-
-
-def refuse_other_model(source: Source) -> None:
-    """Refuse vectors that the model made before it was made anew: queries of one say nothing about the other's.
-
-    Raises:
-        ArtifactError: names the vectors.
-    """
-    for path in source.index:
-        record = read_record(path)
-        for entry in record["inputs"] if record else ():
-            now = read_record(entry["path"]) if entry["name"] == "model" else None
-            if now is not None and now["digest"] != entry["digest"]:
-                raise ArtifactError(path, f"was made by other weights than {entry['path']} holds now", AGAIN)
 
 
 class DenseSearcher:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zerodr import papers
+from zerodr.artifacts.parquet import AGAIN
+from zerodr.artifacts.record import read_record
 from zerodr.collections.access import read_corpus
 from zerodr.encoders.folder import retriever as folders
 from zerodr.encoders.folder.attention import WEIGHTS
@@ -22,6 +24,7 @@ from zerodr.plan.rules import Kind, facts_of
 LEXICAL, DENSE, FUSION = folders.LEXICAL, folders.DENSE, folders.FUSION
 TEXTS = {"collection", "sections"}  # inputs with the collection itself
 NAMED = 4  # collections of a message
+CONTENTS = {"model": "weights", "collection": "documents"}  # of inputs of an index, for messages
 PLAIN = "retrieval.embed:embed_queries"
 """The stage whose query vectors a model gives alone. Papers add others."""
 FEEDBACK = "retrieval.feedback:augment_queries"
@@ -118,6 +121,21 @@ def of_retriever(folder: Path, index: Path | None = None) -> dict[str, Source]:
     for name in (facts.method, *(name for name in sorted(facts.ways) if name != facts.method)):
         made[name] = source(name)
     return made
+
+
+def refuse_other_inputs(source: Source) -> None:
+    """Refuse an index whose model or collection was made anew after it: it is of other vectors, or of other documents.
+
+    Raises:
+        ArtifactError: names the index.
+    """
+    for path in source.index:
+        record = read_record(path)
+        for entry in record["inputs"] if record else ():
+            now = read_record(entry["path"]) if entry["name"] in CONTENTS else None
+            if now is not None and now["digest"] != entry["digest"]:
+                problem = f"was made by other {CONTENTS[entry['name']]} than {entry['path']} holds now"
+                raise ArtifactError(path, problem, AGAIN)
 
 
 def list_memories(source: Source) -> list[str]:
