@@ -307,7 +307,8 @@ class PlainQueries:
         with self._lock:
             tokens = self.encoder.tokenize([text], self.prefix, self.tokens)
             vector = self.encoder.encode_batch([tokens[0]])[0]
-        cut = f"the model reads the first {self.tokens} tokens" if len(tokens[0]) >= self.tokens else ""
+            is_cut = len(tokens[0]) >= self.tokens and self.encoder.cuts(text, self.prefix, self.tokens)
+        cut = f"the model reads the first {self.tokens} tokens" if is_cut else ""
         return vector, {"notice": cut}
 
 

@@ -28,7 +28,7 @@ from zerodr.encoders.folder.contract import SIDES, EncoderContract, Precision, S
 from zerodr.encoders.inference.graph import Graph, open_converted, require_torch
 from zerodr.encoders.inference.processor import usable_precision
 from zerodr.encoders.inference.token_store import TokenStore, call_facts
-from zerodr.encoders.network.tokenizing import Call, load_tokenizer, padded
+from zerodr.encoders.network.tokenizing import UNLIMITED, Call, load_tokenizer, padded
 from zerodr.errors import ModelError
 
 log = logging.getLogger("zerodr")
@@ -93,6 +93,10 @@ class Encoder:
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(row) for row in rows], out=offsets[1:])
         return Tokens(np.concatenate(rows) if rows else np.zeros(0, np.int32), offsets)
+
+    def cuts(self, text: str, prefix: str, max_tokens: int) -> bool:
+        """Report whether a text has more tokens than a model reads, special ones included."""
+        return len(Call(prefix, UNLIMITED, self.contract.lowercase).ids(self.tokenizer, [text])[0]) > max_tokens
 
     def token_store(self, folder: Path, prefix: str = "", max_tokens: int | None = None) -> TokenStore | None:
         """Open the tokens that are stored in `folder`; None where the tokenizer can't be told from others."""
