@@ -30,6 +30,11 @@ def rows(root) -> dict[str, Collection]:
     return read_registry(root / "config/collections")
 
 
+def test_large_collections_of_an_unknown_number_are_planned_by_an_estimate(rows):
+    planned = [rows[name].planned_documents for name in ("dureader-retrieval", "cpr-medical")]
+    assert planned == [8_000_000, 960_000] and rows["dureader-retrieval"].documents is None
+
+
 def test_groups_are_those_of_the_papers(rows):
     sizes = {"beir18": 18, "contriever14": 14, "cpt11": 11, "modir15": 15, "berm14": 14, "mini": 2}
     for group, size in sizes.items():
