@@ -82,3 +82,16 @@ def test_a_machine_without_counters_is_not_measured(tmp_path, monkeypatch):
     run_spec(StageSpec("make", 1, {}, {}, {"out": OUT}, {}), lambda stage: stage.output("out").write_text("x") and None)
     record = read_record(OUT)
     assert (record["energy_joules"], record["energy_source"]) == (None, "not measured")
+
+
+@pytest.mark.parametrize(("visible", "expected"), [("0, 1", [0, 1]), ("0", [0]), ("GPU-1", [1]), ("", [])])
+def test_energy_is_of_the_gpus_that_a_job_sees(monkeypatch, visible, expected):
+    import pynvml
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    answers = {"Init": None, "DeviceGetCount": 2, "DeviceGetTotalEnergyConsumption": 1000}
+    for name, answer in answers.items():
+        monkeypatch.setattr(pynvml, f"nvml{name}", lambda *_, answer=answer: answer)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda number: number)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", "GPU-{}".format)
+    assert list(counters(Path("nowhere"))) == [f"GPU-{number}" for number in expected]

@@ -56,13 +56,14 @@ def _gpus() -> dict[str, Counter]:
     except ImportError:
         return {}
     readings = {}
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = None if listed is None else [word.strip() for word in listed.split(",")]  # CUDA takes `0, 1`, too
     with suppress(pynvml.NVMLError):  # no driver, or a GPU without a counter
         pynvml.nvmlInit()
         for number in range(pynvml.nvmlDeviceGetCount()):
             handle = pynvml.nvmlDeviceGetHandleByIndex(number)
             name = str(pynvml.nvmlDeviceGetUUID(handle))
-            if visible is None or {str(number), name} & set(visible.split(",")):
+            if visible is None or {str(number), name} & set(visible):
                 readings[name] = Counter(GPUS, pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3)
     return readings
 
