@@ -307,6 +307,8 @@ def test_texts_of_documents_in_any_row_group(tmp_path, monkeypatch):
         ("the of", "en", "the oven of", []),
         ("Straße", "de", "Die STRASSE ist lang", ["STRASSE"]),
         ("自然语言", "zh", "关于自然语言处理", ["自然语言"]),
+        ("AI 技术 C", "zh", "Taiwan can 的技术, ＡＩ, c", ["技术", "ＡＩ", "c"]),
+        ("北京大学", "zh", "İ 在北京大学", ["北京大学"]),
         ("", "en", "x", []),
         ("a" * 3, "en", "aaa\x00 \ud83d", ["aaa"]),
     ],

@@ -136,7 +136,7 @@ def analyze_cjk(text: str) -> list[str]:
     run, end = "", -1
     for match in WORD.finditer(text):
         word = lower(fold_width(match.group()))
-        if match.lastgroup not in ("han", "hiragana") and not _ONE_SCRIPT.fullmatch(match.group()):
+        if not in_bigrams(match):
             terms += _bigrams(run) + [word[first : first + LONGEST] for first in range(0, len(word), LONGEST)]
             run = ""
         elif run and match.start() == end:
@@ -146,6 +146,11 @@ def analyze_cjk(text: str) -> list[str]:
             run = word
         end = match.end()
     return [term for term in terms + _bigrams(run) if term not in CJK_STOP_WORDS]
+
+
+def in_bigrams(match: regex.Match[str]) -> bool:
+    """Test whether a match of WORD is read in pairs of letters with its neighbours."""
+    return match.lastgroup in ("han", "hiragana") or _ONE_SCRIPT.fullmatch(match.group()) is not None
 
 
 def fold_width(word: str) -> str:

@@ -17,7 +17,8 @@ from zerodr.collections.access import qrels_files, read_qrels, read_queries
 from zerodr.collections.audit import SURROGATE
 from zerodr.config.measures import label_of
 from zerodr.errors import ArtifactError, ConfigError, nearest
-from zerodr.lexical.analysis import analyze_cjk, analyze_english
+from zerodr.lexical.analysis import WORD as CJK_WORD
+from zerodr.lexical.analysis import analyze_cjk, analyze_english, fold_width, in_bigrams, lower
 from zerodr.lookup.documents import Documents
 from zerodr.lookup.searchers import Opened, QuerySearcher, Ranked
 from zerodr.lookup.sources import LEXICAL, Source, Sources, list_memories
@@ -270,13 +271,23 @@ class Highlighter:
             yield from (match.span() for match in WORD.finditer(text) if self._term(match.group()) in self._terms)
 
     def _bigrams(self, text: str) -> Iterator[tuple[int, int]]:
-        folded = text.lower()
-        terms = sorted(self._terms, key=len, reverse=True)
-        hit = [False] * len(text)
-        for term in terms:
+        # Letter by letter, so that positions stay those of the text.
+        letters = ((letter, letter.lower() if letter < "\uff00" else lower(fold_width(letter))) for letter in text)
+        folded = "".join(low if len(low) == 1 else letter for letter, low in letters)
+        spelled = any(map(str.isascii, "".join(self._terms)))  # only such words can be within others
+        words, in_run, hit = set[tuple[int, int]](), [not spelled] * len(text), [False] * len(text)
+        for match in CJK_WORD.finditer(text) if spelled else ():
+            first, last = match.span()
+            if in_bigrams(match):
+                in_run[first:last] = [True] * (last - first)
+            else:
+                words.add((first, last))
+        for term in self._terms:
             at = folded.find(term)
-            while at >= 0 and len(folded) == len(text):
-                hit[at : at + len(term)] = [True] * len(term)
+            while at >= 0:
+                last = at + len(term)
+                if (at, last) in words or all(in_run[at:last]):
+                    hit[at:last] = [True] * len(term)
                 at = folded.find(term, at + 1)
         at = 0
         while at < len(text):
