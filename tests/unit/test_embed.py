@@ -318,3 +318,14 @@ def test_damaged_vectors_are_not_taken_again(bench, damage):
     path.unlink()
     np.testing.assert_allclose(made(spec), first, atol=1e-6)
     assert notes(spec)["reused"] == (8 if damage == "a bit of a vector" else 0)
+
+
+def test_segments_that_cannot_be_read_go_before_new_ones(bench, monkeypatch):
+    monkeypatch.setattr(known, "SEGMENTS", 2)
+    for number in range(4):
+        collection(f"c{number}", [("d", "", sentence(number + 3))])
+        made(embed_spec(f"c{number}", reuse=True))
+        if number == 1:
+            for sums in Path("results/.state/vectors").glob("*/*/sums.npy"):
+                sums.unlink()  # as before there were any
+    assert [path.name[:8] for path in sorted(Path("results/.state/vectors").glob("*/*"))] == ["00000002", "00000003"]

@@ -78,7 +78,8 @@ class KnownVectors:
         np.save(making / ORDER, order, allow_pickle=False)
         link_or_copy(path, making / ROWS)
         np.save(making / SUMS, _sums(np.load(path, mmap_mode="r", allow_pickle=False)), allow_pickle=False)
-        number = int(self.segments[-1].partition("-")[0]) + 1 if self.segments else 0
+        names = sorted(home.name for home in self.home.glob("[!.]*"))  # with those that can't be read, which go first
+        number = int(names[-1].partition("-")[0]) + 1 if names else 0
         making.replace(self.home / f"{number:08d}-{making.name[1:9]}")
         for old in sorted(self.home.glob("[!.]*"))[:-SEGMENTS]:
             shutil.rmtree(old, ignore_errors=True)
