@@ -323,6 +323,14 @@ def test_as_few_groups_as_are_asked_for_are_not_warned_of(project, caplog):
     assert sorted(weights)[-2:] == [0.0, 1.0] and not [line for line in caplog.messages if "the weights are" in line]
 
 
+@pytest.mark.parametrize(("temperature", "warned"), [(1000.0, True), (0.3, False)])
+def test_weights_that_stay_equal_are_warned_of(project, caplog, monkeypatch, temperature, warned):
+    monkeypatch.setattr("zerodr.papers.coco_dr.training.ENOUGH", 12)
+    run({"mode": "idro", "kappa": 0.1, "temperature": temperature})
+    said = [line for line in caplog.messages if "after 12 steps all weights are equal" in line]
+    assert len(said) == warned and all("set groups.effective" in line for line in said)
+
+
 def test_two_processes_of_a_stage_train_with_groups(project):
     folder = run(IDRO | {"similarity": "dot"}, processes=2, steps=3, total_steps=3)
     assert pq.read_table(folder / "groups/weights.parquet")["step"].to_pylist() == [3] * 5

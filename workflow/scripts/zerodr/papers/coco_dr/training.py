@@ -36,6 +36,7 @@ from zerodr.training.objectives.base import Encoded, Objective, QueryObjective, 
 log = logging.getLogger("zerodr")
 TRACE = Path("groups") / "weights.parquet"
 TRACE_STEPS = 100  # weights are written this often
+EQUAL, ENOUGH = 1.01, 100  # a largest weight over the smallest of less, after as many steps, is warned of
 COLLAPSED = 0.25  # part of the clusters; fewer effective ones, exp(entropy of weights), are warned of
 DEVICE = 1 << 20  # above every cluster's id
 READABLE = 1e-12  # a gradient that was scaled by less, relative to the batch's largest, is not scaled back
@@ -151,6 +152,7 @@ class ClusterWeighted(Objective):
         ids, steps, trace = self.clusters.tolist(), list(self.trace_steps), list(self.trace)
         if self.finished not in steps:
             steps, trace = [*steps, self.finished], [*trace, self._mean_weights()]
+        self._check_spread(trace[-1])
         columns = {
             "step": pa.array([step for step in steps for _ in ids], pa.int64()),
             "cluster": pa.array(ids * len(steps), pa.int32()),
@@ -245,6 +247,13 @@ class ClusterWeighted(Objective):
         }[settings.mode]
         few = f"after {self.finished} steps the weights are those of {effective:.1f} of {count} groups"
         log.warning("groups: %s: %s", few, reason)
+
+    def _check_spread(self, weights: Tensor) -> None:
+        """Warn of weights (K,) that end as they began, so that the training was that of mode balanced."""
+        steps = {"idro": "lower groups.temperature, or set groups.effective", "group_dro": "raise groups.eta"}
+        step = steps.get(self.settings.mode)
+        if step and len(weights) > 1 and self.finished >= ENOUGH and float(weights.max() / weights.min()) < EQUAL:
+            log.warning("groups: after %d steps all weights are equal, as with mode: balanced: %s", self.finished, step)
 
     def _check_batch(self) -> None:
         """Warn once of a batch whose groups have no weight left; the curves show the share of such batches."""
