@@ -327,7 +327,7 @@ def test_as_few_groups_as_are_asked_for_are_not_warned_of(project, caplog):
 def test_weights_that_stay_equal_are_warned_of(project, caplog, monkeypatch, temperature, warned):
     monkeypatch.setattr("zerodr.papers.coco_dr.training.ENOUGH", 12)
     run({"mode": "idro", "kappa": 0.1, "temperature": temperature})
-    said = [line for line in caplog.messages if "after 12 steps all weights are equal" in line]
+    said = [line for line in caplog.messages if "after 12 steps all weights are equal, as with mode: alpha" in line]
     assert len(said) == warned and all("set groups.effective" in line for line in said)
 
 

@@ -249,11 +249,14 @@ class ClusterWeighted(Objective):
         log.warning("groups: %s: %s", few, reason)
 
     def _check_spread(self, weights: Tensor) -> None:
-        """Warn of weights (K,) that end as they began, so that the training was that of mode balanced."""
-        steps = {"idro": "lower groups.temperature, or set groups.effective", "group_dro": "raise groups.eta"}
+        """Warn of weights (K,) that end as they began, so that the training was that of a mode without them."""
+        steps = {
+            "idro": "mode: alpha: lower groups.temperature, or set groups.effective",
+            "group_dro": "mode: balanced: raise groups.eta",
+        }
         step = steps.get(self.settings.mode)
         if step and len(weights) > 1 and self.finished >= ENOUGH and float(weights.max() / weights.min()) < EQUAL:
-            log.warning("groups: after %d steps all weights are equal, as with mode: balanced: %s", self.finished, step)
+            log.warning("groups: after %d steps all weights are equal, as with %s", self.finished, step)
 
     def _check_batch(self) -> None:
         """Warn once of a batch whose groups have no weight left; the curves show the share of such batches."""
