@@ -105,6 +105,14 @@ def test_a_number_is_that_of_the_table_whatever_the_order_of_the_sum():
     assert any(f"{row.mean():.4f}" != fixed(row.mean()) for row in values)
 
 
+def test_the_largest_number_is_bold_of_a_measure_above_one(inputs):
+    points = intervals(pq.read_table(inputs["per_query"]).to_pandas(), settings(), 13)
+    value = np.where(points["model"] == "bm25", 9.5, 12.0)
+    points = points.assign(low=value, value=value, high=value)
+    texts = draw(points, settings()).axes[0].texts
+    assert {text.get_text() for text in texts if text.get_fontweight() == "bold"} == {"12.0000"}
+
+
 def test_one_method_one_collection_one_query(tmp_path):
     frame = pd.DataFrame({"model": ["bm25"], "collection": ["alpha"], "query": ["q"], "ndcg_cut_10": [1.0]})
     given = params(bootstrap_samples=5, methods=params()["methods"][:1], collections=params()["collections"][:1])

@@ -267,7 +267,7 @@ class Store:
         try:
             self.client.log_metric(group, name, value, timestamp=end, step=0)
         except self._refused:
-            if self._oldest(names) == group:
+            if not self.shared or self._oldest(names) == group:
                 raise
         if self.shared and (oldest := self._oldest(names)) != group:
             self.client.log_metric(oldest, name, value, timestamp=end, step=0)

@@ -120,7 +120,7 @@ def _draw_band(axes: Axes, rows: pd.DataFrame, top: float, band: float, shaded: 
     """Draw one column's methods; return the height of the band's middle."""
     if shaded:
         axes.axhspan(top, top + band, color="#f4f4f4", linewidth=0, zorder=0)
-    best = max(map(fixed, rows["value"]))
+    best = fixed(rows["value"].max())
     label_style: Any = {"xytext": (5, 0), "textcoords": "offset points", "va": "center", "fontsize": 7.5}
     for number, row in enumerate(rows.itertuples()):
         if np.isnan(row.value):

@@ -90,7 +90,7 @@ def _hash(ids: np.ndarray) -> bytes:
 
 
 def _sums(vectors: np.ndarray) -> np.ndarray:
-    """Sum the bits of each vector as whole numbers, which any damage changes. float32 [n, d] -> uint64 [n]."""
+    """Sum the bits of each vector as whole numbers; a damaged component changes it. float32 [n, d] -> uint64 [n]."""
     return vectors.view("<u4").sum(1, dtype=np.uint64)
 
 
