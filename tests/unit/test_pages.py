@@ -145,7 +145,7 @@ def test_reading_a_folder_is_no_cost_of_a_method_but_importing_its_model_is():
 
 def test_numbers_and_times_in_words():
     assert [html.duration(seconds) for seconds in (12.3, 200, 7600)] == ["12 s", "3.3 min", "2.1 h"]
-    assert [compact(number) for number in (950, 12_800, 3_100_000)] == ["950", "12.8 k", "3.1 M"]
+    assert [compact(number) for number in (950, 12_800, 999_999, 3_100_000)] == ["950", "12.8 k", "1.0 M", "3.1 M"]
 
 
 def selection(root: Path, **config: object) -> str:

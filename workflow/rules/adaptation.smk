@@ -12,6 +12,7 @@ rule hold_out_items:
         collection=paths.collection.pattern,
     wildcard_constraints:
         collection=PATTERNS.proxies(),
+    priority: 1  # a folder of which nothing can be held out is refused before anything is embedded
     script:
         "../scripts/run_stage.py"
 

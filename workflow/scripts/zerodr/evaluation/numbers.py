@@ -53,9 +53,9 @@ def plural(count: int, word: str) -> str:
 
 
 def compact(number: float) -> str:
-    """Write a large number: `950`, `12.8 k`, `3.1 M`."""
+    """Write a large number: `950`, `12.8 k`, `3.1 M`; what rounds to 1000.0 of a unit is 1.0 of the next."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= size:
+        if number >= size * (1 - 5e-5):
             return f"{number / size:.1f} {unit}"
     return f"{number:.0f}"
 
