@@ -119,6 +119,16 @@ def test_negatives_are_mined_with_augmented_queries_from_the_second_episode_on()
     assert first["queries"].startswith("results/embeddings/t5-ance@ep0/")
 
 
+def test_rows_that_rank_without_memories_mine_with_augmented_queries_all_the_same(root):
+    add(root, chain={"moma1": EPISODE | {"repeat": 2}}, inference={"documents": 0})
+    made, words = plan(root), {"scope": "shared", "shard": "00000-of-00001"}
+    ranked = SimpleNamespace(model="mine@moma1", collection="squad-v1.1", split="train", **words)
+    learned = "results/memory/mine/shared/moma1/queries/squad-v1.1/standard/train.npy"
+    assert made.inputs("search_candidates")(ranked)["queries"] == learned
+    plain = "results/embeddings/mine@moma2/shared/scifact/standard/queries.test.npy"
+    assert made.inputs("search_shard")(searched("mine"))["queries"] == plain
+
+
 def test_who_augments():
     made = plan()
     own, frozen = Link("moma-t5ance+no-learning", "moma2"), Link("moma-t5ance+no-distilling", "moma2")

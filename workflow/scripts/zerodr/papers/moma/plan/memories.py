@@ -158,7 +158,8 @@ def _query_embeddings(plan: Plan, row: str, link: Link, collection: str, protoco
         problem = f"memories are embedded for {link.method}, whose model it shares, under another protocol"
         step = f"write a recipe `like: {link.method.partition('+')[0]}`, which trains a model"
         raise ConfigError(f"{variant.method}: inference.protocol", problem, step)
-    if asked.documents == 0:
+    taught = (plan.chains.source_of(link.method), plan.chains.trained(link.method).source_split)
+    if asked.documents == 0 and (collection, split) != taught:  # questions of training are augmented as there
         return paths.embeddings(link.name, link.scope, collection, protocol, f"queries.{split}")
     return paths.fused_queries(*(link if plain or asked == shared else variant).path_keys, collection, protocol, split)
 
