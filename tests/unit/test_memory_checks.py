@@ -36,6 +36,22 @@ def test_a_given_augmenter_that_does_not_exist_or_comes_from_itself_is_refused(r
             {"memory": {"memories": ["memory-mesh"], "documents": 40000}},
             r"memories: hold 30764 documents \(memory-mesh: 30764\), a query is augmented with 40000: .* at most 30764",
         ),
+        (
+            {"augmenter": {"selected": 2, "objective": {"name": "kl"}}},
+            "augmenter.objective kl follows a teacher's scores",
+        ),
+        (
+            {"augmenter": {"selected": 2, "count": 2}, "objective": {"name": "info_nce", "negatives_per_query": 3}},
+            "negatives_per_query 3 of the augmenter's loss is more than augmenter.count 2",
+        ),
+        (
+            {"augmenter": {"selected": 2, "objective": {"name": "adist"}}, "training": {"consecutive_negatives": 2}},
+            "takes one negative, but the augmenter's loss reads all documents of a query at once",
+        ),
+        (
+            {"augmenter": {"selected": 2, "objective": {"name": "pairwise_nll", "negatives_per_query": 0}}},
+            "augmenter.objective pairwise_nll compares with negatives",
+        ),
         ({"training": {"precision": "fp16"}}, "moma1: training.precision: fp16 is refused for T5"),
     ],
 )

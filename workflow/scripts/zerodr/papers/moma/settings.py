@@ -165,6 +165,8 @@ class MemoryStage(FinetuneStage):
                 f"augmenter.selected {self.augmenter.selected} is more than the {self.memory.documents} "
                 "documents of a query"
             )
+        if self.augmenter.mode == "learned":
+            self._check_augmenter()
         if self.training.save_steps or self.training.keep_optimizer:
             raise ValueError("training.save_steps and keep_optimizer are not for moma stages: leave them out")
         for key, value in (("generate", self.generate), ("keep_index", self.keep_index)):
@@ -173,6 +175,25 @@ class MemoryStage(FinetuneStage):
         if self.training.lora_rank is not None:
             raise ValueError("training.lora_rank is not for moma stages: leave it out")
         return self
+
+    def _check_augmenter(self) -> None:
+        """Refuse a loss of the augmenter that its training can't compute, as of the main model's."""
+        given, adist = self.augmenter.objective, self.augmenter.distils
+        objective = given or self.objective
+        drawn, turns = objective.negatives_per_query, self.training.consecutive_negatives
+        if given is not None and not adist and given.distils:
+            raise ValueError(f"augmenter.objective {given.name} follows a teacher's scores, and an augmenter has none")
+        if turns > 1 and (adist or drawn != 1):
+            reads = "reads all documents of a query" if adist else f"reads {drawn} negatives"
+            problem = f"training.consecutive_negatives takes one negative, but the augmenter's loss {reads} at once"
+            raise ValueError(problem)
+        if not adist and drawn > self.augmenter.count:
+            raise ValueError(
+                f"negatives_per_query {drawn} of the augmenter's loss is more than augmenter.count "
+                f"{self.augmenter.count}, the negatives that are kept for a query"
+            )
+        if not adist and objective.compares and not drawn:
+            raise ValueError(f"augmenter.objective {objective.name} compares with negatives: set negatives_per_query")
 
     @property
     def other_models(self) -> tuple[str, ...]:
