@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.unit.config_helpers import project
+from tests.unit.config_helpers import lab_plan, params, project
+from tests.unit.memory_plan_helpers import EPISODE, add
 
 from zerodr.config.custom import code_digest
 from zerodr.config.load import load_bench
 from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import ConfigError
+from zerodr.papers.moma.settings import AugmenterObjective
 from zerodr.training.objectives.base import Encoded
 from zerodr.training.objectives.ranking import make_objective
 
@@ -125,3 +127,15 @@ def test_another_loss_in_a_variant_takes_of_the_arguments_below_those_that_it_ha
     )
     methods = load_bench(project, {}).methods
     assert methods["mine+soft"].settings.chain["ep0"].objective.arguments == {"temperature": 0.1, "weight": 2.0}
+
+
+def test_what_augments_queries_learns_by_the_loss_of_its_stage_or_one_of_its_own(project):
+    write("def mine(scores, margin: float = 1.0):\n    return margin - scores.mean()\n")
+    add(project, chain={"moma1": EPISODE | {"objective": {"name": "mine", "arguments": {"margin": 0.5}}}})
+    given = EPISODE["augmenter"] | {"objective": {"name": "mine", "arguments": {"margin": 2.0}}}
+    add(project, "other", chain={"moma1": EPISODE | {"augmenter": given}})
+    planned, losses = lab_plan(project), []
+    for model in ("mine", "other"):
+        settings = params(planned, "train_augmenter", model=model, stage="moma1")["settings"]["settings"]
+        losses.append(make_objective(AugmenterObjective(**settings["objective"]))(batch())["mine"].item())
+    assert losses[1] - losses[0] == pytest.approx(1.5)

@@ -60,7 +60,12 @@ def takes(name: str, argument: str) -> bool:
     return known is None or argument in known
 
 
-def _known_loss(name: str) -> str:
+def known_loss(name: str) -> str:
+    """Check the name of a loss, and return it.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
     if not is_loss(name):
         raise ValueError(f"{name!r} is no loss, {nearest(name, [*LOSSES, *defined(CUSTOM)])}")
     return name
@@ -223,7 +228,7 @@ class ObjectiveSettings(LossSettings):
     first: ClassVar = frozenset({"in_batch", "mask_known_positives", "inverse_temperature", "teacher_temperature"})
     """Options that are written whatever the loss. Another one is written only where the loss reads it, so that a new
     option leaves models of other losses as they are."""
-    name: Annotated[str, AfterValidator(_known_loss)]
+    name: Annotated[str, AfterValidator(known_loss)]
     """A loss of LOSSES, or a function or class of your own `config/my/losses.py`."""
     in_batch: bool = True
     """info_nce: documents of other queries are negatives too (across processes)."""

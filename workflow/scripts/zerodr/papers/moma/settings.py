@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from zerodr.config.additions import PaperKeys
 from zerodr.config.base import Settings
 from zerodr.config.index import IndexSettings
 from zerodr.config.stages import FinetuneStage, LearningStage, PaperSettings
-from zerodr.config.training import ObjectiveSettings
+from zerodr.config.training import ObjectiveSettings, known_loss
 
 SOURCE, TARGET = "source", "target"
+ADIST = "adist"
 
 
 class MemorySettings(Settings):
@@ -46,11 +47,11 @@ class MemorySettings(Settings):
 
 
 class AugmenterObjective(ObjectiveSettings):
-    """The loss of an augmenter: one of the core's, or attention itself."""
+    """The loss of an augmenter: one of the core's or your own without a teacher, or attention itself."""
 
     first: ClassVar = ObjectiveSettings.first | {"student_temperature", "reduction", "labels"}
-    name: Literal["pairwise_nll", "info_nce", "margin_mse", "kl", "adist"]  # type: ignore[assignment]
-    """`adist` learns the attention over the retrieved documents."""
+    name: Annotated[str, AfterValidator(lambda name: name if name == ADIST else known_loss(name))]
+    """A loss of a stage, or `adist`, which learns the attention over the retrieved documents."""
     student_temperature: float = Field(1.0, gt=0)
     """adist: divides the student's scores; `teacher_temperature` the attention."""
     reduction: Literal["sum", "mean"] = "sum"
@@ -61,7 +62,7 @@ class AugmenterObjective(ObjectiveSettings):
     @property
     def options(self) -> set[str]:
         """Keys that the loss reads."""
-        if self.name != "adist":
+        if self.name != ADIST:
             return super().options
         read = {"name", "negatives_per_query", "teacher_temperature", "student_temperature", "reduction", "labels"}
         return read | ({"inverse_temperature"} if self.labels else set())
@@ -105,7 +106,7 @@ class AugmenterSettings(Selection):
     @property
     def distils(self) -> bool:
         """Whether it learns the attention itself, not what attention selects."""
-        return self.objective is not None and self.objective.name == "adist"
+        return self.objective is not None and self.objective.name == ADIST
 
 
 class InferenceSettings(Settings):
