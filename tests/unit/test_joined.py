@@ -91,6 +91,16 @@ def test_a_text_that_is_longer_than_the_network_reads_is_refused(model):
         model.augment_with(FusionContract(documents=4, document_tokens=fits + 1))
 
 
+def test_a_longer_query_of_a_protocol_is_refused_where_its_documents_do_not_fit_behind_it(model):
+    document = model.tokenize_augmentations(["copper engine " * 20])[0]
+    fits = LONGEST - 3 * (len(document) - 1)
+    rows = [Grounded(list(range(length)), [document] * 3) for length in (fits, fits + 1)]
+    rows = [Grounded([document[0], *row.query[1:]], row.documents) for row in rows]
+    assert model.pad(rows[:1])["input_ids"].shape == (1, LONGEST)
+    with pytest.raises(ModelError, match=f"reads {LONGEST} tokens, a query with its documents has {LONGEST + 1}: take"):
+        model.pad(rows)
+
+
 def test_a_stage_trains_it_and_a_folder_keeps_what_it_reads(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lay_out("bert", "mean")

@@ -46,9 +46,19 @@ class JoinedEncoder(AugmentedEncoder):
         return super().augment_with(fusion)
 
     def pad(self, rows: Sequence[Any]) -> dict[str, Tensor]:
-        """As the bi-encoder's; `Grounded` rows as one text each."""
+        """As the bi-encoder's; `Grounded` rows as one text each.
+
+        Raises:
+            ModelError: one is longer than the network's longest text, as a protocol's queries may be.
+        """
         special = self.tokenizer.all_special_ids
-        return super().pad([_joined(row, special) if isinstance(row, Grounded) else row for row in rows])
+        texts = [_joined(row, special) if isinstance(row, Grounded) else row for row in rows]
+        longest, limit = max(map(len, texts), default=0), self.contract.max_tokens
+        if longest > limit:
+            problem = f"reads {limit} tokens, a query with its documents has {longest}"
+            step = "take a protocol with shorter queries, or set inference.documents or its document_tokens lower"
+            raise ModelError(self.contract.source, problem, step)
+        return super().pad(texts)
 
 
 def _joined(row: Grounded, special: Sequence[int]) -> np.ndarray:
