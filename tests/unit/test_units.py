@@ -17,9 +17,11 @@ from tests.unit.unit_helpers import CHINESE, QUERIES, label, lay_out, segment, s
 
 from zerodr.config.base import validate
 from zerodr.encoders.inference.encoder import load_encoder
-from zerodr.encoders.network.tokenizing import Call
+from zerodr.encoders.network.tokenizing import Call, load_tokenizer
+from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, ModelError
 from zerodr.papers.berm.answers import has_answers, read_answers
+from zerodr.papers.berm.segment_units import UnitCutter
 from zerodr.papers.berm.settings import BermSettings, CutSettings, UnitSettings
 from zerodr.papers.berm.unit_scores import IGNORED, UnitScorer, essential_unit, hybrid
 from zerodr.papers.berm.unit_spans import Token, Unit, by_count, by_full_stop, by_spans, merged, rule_spans
@@ -183,6 +185,18 @@ def test_segmentation_names_characters_and_tokens(project):
         assert whole + title + 2 == len(ids) and row["token_end"][-1] == len(ids) - 1
     facts = json.loads((folder / "statistics.json").read_text())
     assert (facts["with_units"], facts["with_one_unit"], facts["without_boundary"]) == (QUERIES - 1, 1, 1)
+
+
+def test_units_of_lowered_texts_have_the_tokens_of_training(tmp_path):
+    tiny_model(tmp_path)
+    text, model = "[MASK] The sea is red. The moon [SEP] is here.", BiEncoder.load(tmp_path)
+    ids = Call(limit=32, lowercase=True).ids(model.tokenizer, [text])[0]
+    contract = model.contract.model_copy(update={"lowercase": True})
+    units = UnitCutter(load_tokenizer(tmp_path), contract, CutSettings(), " ").cut([""], [text])[0]
+    tokens = [model.tokenizer.convert_ids_to_tokens(ids[unit.first : unit.stop]) for unit in units]
+    assert [text[unit.start : unit.end] for unit in units] == ["[MASK] The sea is red. ", "The moon [SEP] is here."]
+    assert tokens[0][0] == "[MASK]"
+    assert "[SEP]" in tokens[1] and units[1].stop == len(ids) - 1
 
 
 def test_truncation_loses_units_and_says_so(tmp_path, monkeypatch, caplog):

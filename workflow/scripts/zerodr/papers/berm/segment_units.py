@@ -24,7 +24,7 @@ from zerodr.collections.access import corpus_ids
 from zerodr.config.base import validate
 from zerodr.config.params import SourceTexts
 from zerodr.encoders.folder.contract import SIDES, EncoderContract, read_contract
-from zerodr.encoders.network.tokenizing import load_tokenizer
+from zerodr.encoders.network.tokenizing import load_tokenizer, lower_within
 from zerodr.errors import CollectionError, ModelError
 from zerodr.mining.positives import known_positives
 from zerodr.papers.berm.settings import CutSettings, TextCut
@@ -151,10 +151,10 @@ class UnitCutter:
     def _tokens(self, texts: Sequence[str]) -> list[list[Token]]:
         """Tokenise texts, cut at the model's limit; special tokens, which have no characters, are left out."""
         prefix, limit = self.contract.prefix("document"), self.contract.tokens("document")
-        given = [prefix + text for text in texts]
-        given = [text.lower() for text in given] if self.contract.lowercase else given
+        if self.contract.lowercase:
+            lower_within(self.tokenizer)  # as training does: special tokens in a text stay as they are
         encoded = self.tokenizer(
-            given,
+            [prefix + text for text in texts],
             truncation=True,
             max_length=limit,
             padding=False,
@@ -169,18 +169,11 @@ class UnitCutter:
 
     def _of_text(self, text: str, ids: list[int], offsets: list[tuple[int, int]], special: list[int]) -> list[Token]:
         """Tokens with offsets in the text as it was before prefix and lower case."""
-        shift, back = len(self.contract.prefix("document")), None
-        if self.contract.lowercase:
-            shift = len(self.contract.prefix("document").lower())
-            back = lowered_offsets(text)
-        tokens = []
+        shift, tokens = len(self.contract.prefix("document")), []
         for index, (number, (start, end), skipped) in enumerate(zip(ids, offsets, special, strict=True)):
             start, end = max(start - shift, 0), end - shift
-            if skipped or end <= start:
-                continue
-            if back is not None:
-                start, end = back[start], back[end - 1] + 1
-            tokens.append(Token(index, number, start, end))
+            if not skipped and end > start:
+                tokens.append(Token(index, number, start, end))
         return tokens
 
     def _units(self, text: str, begin: int, tokens: list[Token]) -> list[Unit]:
