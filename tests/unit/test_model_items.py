@@ -289,6 +289,16 @@ def test_pictures_say_how_mixed_they_are(tmp_path, points):
     drawn(tmp_path, inputs, item, **more)
 
 
+def test_pictures_of_few_target_queries_say_what_a_perfect_mixture_has(tmp_path):
+    path = picture(tmp_path, "one", 0)
+    table = pq.read_table(path)
+    pq.write_table(table.take([*range(40), *range(40, 80, 8), *range(41, 80, 2)]), path)  # 5 of the target's 20 queries
+    more = {"points": {"one": {"one": 0}}, "methods": ("one",)}
+    item = {"kind": "projections", "methods": ["one"]}
+    found = made("projections", item_domains.projections, tmp_path, {"projections": [path]}, item, **more)
+    assert found.notes[1:] == ["A, queries: 20 of the source, 5 of the target, 83% in a perfect mixture"]
+
+
 def unit_measures(folder: Path, name: str, value: float) -> Path:
     path = folder / f"{name}.tsv"
     row = [value, value - 0.1, value + 0.1, 9]

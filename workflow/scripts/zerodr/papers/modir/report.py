@@ -237,15 +237,17 @@ def _neighbours(path: Path, count: int) -> dict[str, list[str]]:
 def projections(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_inputs.ItemTable:
     """Points of every picture, and how mixed the domains are in it."""
     assert isinstance(item, ProjectionsItem)
-    files, frames, shown = _by_model(stage, "projections", settings), [], []
+    files, frames, shown, uneven = _by_model(stage, "projections", settings), [], [], dict[str, None]()
     for target, model, label in pictures(settings):
         points = pq.read_table(files[model, target]).to_pandas()
         frames.append(points.assign(collection=target, model=model, picture=label))
         shown.append([settings.collections[target], label, *(f"{_mixed(points, kind):.1%}" for kind in KINDS)])
+        uneven |= dict.fromkeys(_uneven(points, settings.collections[target]))
     notes = [
         f"t-SNE of samples of both domains, queries and documents of a model together; share of source points among "
         f"the {AROUND} nearest of a target's points of the same kind in the picture, half of it in a perfect mixture. "
-        "Distances between groups in such a picture mean nothing"
+        "Distances between groups in such a picture mean nothing",
+        *uneven,
     ]
     columns = ["collection", "model", "picture", "domain", "kind", "x", "y"]
     frame = pd.concat(frames, ignore_index=True)[columns]
@@ -262,6 +264,16 @@ def _mixed(points: pd.DataFrame, kind: str) -> float:
     distances[np.arange(len(target)), target] = np.inf
     nearest = np.argsort(distances, axis=1, kind="stable")[:, : min(AROUND, len(rows) - 1)]
     return float(source[nearest].mean())
+
+
+def _uneven(points: pd.DataFrame, target: str) -> Iterator[str]:
+    """Note the share of a perfect mixture for each kind with more points of one domain than of the other."""
+    for kind in KINDS:
+        counts = points.loc[points["kind"] == kind, "domain"].value_counts()
+        source, other = int(counts["source"]), int(counts["target"])
+        if source != other:
+            share = source / (source + other - 1)  # a point is no neighbour of its own
+            yield f"{target}, {kind}: {source} of the source, {other} of the target, {share:.0%} in a perfect mixture"
 
 
 def draw_domains(frame: pd.DataFrame, settings: item_inputs.ItemParams) -> Figure:
