@@ -14,6 +14,7 @@ from zerodr.config.provenance import render_difference
 from zerodr.config.words import parse_words
 from zerodr.errors import ConfigError
 from zerodr.plan import Plan, reporting
+from zerodr.plan.lines import Link
 
 RATES = "dpr.training.learning_rate=1e-5,3e-5"
 
@@ -58,6 +59,19 @@ def test_a_key_without_a_stage_is_that_of_all_stages_that_have_it(root):
     (name,) = bench.overridden["ance"]
     chain = bench.methods[name].settings.chain
     assert {stage.training.steps for stage in chain.values()} == {700}
+
+
+def test_a_value_is_that_of_every_target_unless_one_is_named(root):
+    """DDR's recipe has values for targets with long documents, which stayed as they were without a word."""
+    words = ["ddr-contrast.target-dam.training.steps=500", "ddr-contrast.training.batch_queries=64"]
+    words += ["ddr-contrast.target-dam.by_target.nfcorpus.batch_queries=32"]
+    chosen = {"scale": "paper", "collections": ["beir18", "lotte"], "methods": ["ddr-contrast"], "set": words}
+    bench = load_bench(root, chosen)
+    (name,) = bench.overridden["ddr-contrast"]
+    targets = ("quora", "scifact", "lotte-writing-forum", "nfcorpus")
+    stages = [Plan(bench).chains.pretraining(Link(name, "target-dam", target)) for target in targets]
+    sizes = [(stage.training.steps, stage.training.batch_queries, stage.objective.max_tokens) for stage in stages]
+    assert sizes == [(500, 64, 100), (500, 64, 190), (500, 64, 190), (500, 32, 190)]
 
 
 def test_other_seeds_are_changed_too(root):

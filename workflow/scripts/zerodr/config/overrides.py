@@ -20,6 +20,7 @@ from zerodr.config.files import read_value
 from zerodr.config.layers import Layers, Start, add_remarks, merge, overlay
 from zerodr.config.methods import Method, TrainedMethod
 from zerodr.config.recipes import read_recipe, with_stages
+from zerodr.config.stages import PretrainStage
 from zerodr.errors import ConfigError, nearest
 
 LONGEST = 80  # characters of a variant's name
@@ -161,15 +162,26 @@ def _variants(
     """Give name, label and settings of each combination."""
     paths_of = [_setting_paths(method, override, stages) for override in overrides]
     for chosen in product(*(override.values for override in overrides)):
+        given = [(path, value) for paths, (_, value) in zip(paths_of, chosen, strict=True) for path in paths]
+        cleared = [(other, None) for path, _ in given for other in _of_targets(method, path)]
         settings: dict[str, Any] = {}
-        for paths, (_, value) in zip(paths_of, chosen, strict=True):
-            for path in paths:
-                settings = overlay(settings, _nested(path, value))
+        for path, value in [*cleared, *given]:
+            settings = overlay(settings, _nested(path, value))
         pairs = [(override.key, text) for override, (text, _) in zip(overrides, chosen, strict=True)]
         name = "_".join(UNUSUAL.sub("-", f"{key}-{text}".lower()).strip("-") for key, text in pairs)
         if len(name) > LONGEST:
             name = f"{name[: LONGEST - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
         yield name, ", ".join(f"{key} {text}" for key, text in pairs), settings
+
+
+def _of_targets(method: Method, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Give the paths of a setting's values for some targets (`by_target`), which a value that is typed replaces."""
+    if isinstance(method, TrainedMethod) and path[0] == "chain" and path[2:-1] in (("training",), ("objective",)):
+        stage = method.settings.chain.get(path[1])
+        changes = stage.by_target if isinstance(stage, PretrainStage) else None
+        for target, change in (changes or {}).items():
+            if getattr(change, path[-1], None) is not None:
+                yield "chain", path[1], "by_target", target, path[-1]
 
 
 def _setting_paths(method: Method, override: Override, stages: list[str]) -> list[tuple[str, ...]]:
