@@ -370,3 +370,20 @@ def test_a_module_that_was_trained_next_to_another_is_not_assembled_without_it(t
     said = "bad@both: rem again: was trained next to the relevance module of rem, which target-dam lacks"
     with pytest.raises(ConfigError, match=said):
         files(SimpleNamespace(model="bad", scope="scifact", stage="both"))
+
+
+@pytest.mark.parametrize("dam", ["rem", "again", "other/again"])
+def test_a_module_that_the_domain_module_has_already_is_not_assembled_again(tmp_path, dam):
+    """A domain module that was listed after the relevance module, without `after`, came from that one's model."""
+    copy_config(tmp_path)
+    words = {"kind": "pretrain", "scope": "target", "corpora": ["target"], "objective": {"name": "mlm"}}
+    settings = {"chain": {"again": words | {"after": "rem"}, "both": {"kind": "assemble", "dam": dam, "rem": "rem"}}}
+    recipe = {"like": "ddr-contrast", "label": "bad", "description": "test", "settings": settings}
+    (tmp_path / "config/methods/bad.yaml").write_text(yaml.safe_dump(recipe))
+    other = {"encoder": {"init": "bad/rem"}, "chain": {"again": words}}
+    recipe = {"kind": "trained", "label": "other", "description": "test", "settings": other}
+    (tmp_path / "config/methods/other.yaml").write_text(yaml.safe_dump(recipe))
+    asked = SimpleNamespace(model="bad", scope="shared" if dam == "rem" else "scifact", stage="both")
+    said = f"bad@both: rem rem: is in {dam} already, which comes from it, so that it would count twice"
+    with pytest.raises(ConfigError, match=said):
+        lab_plan(tmp_path).inputs("assemble")(asked)

@@ -48,6 +48,7 @@ def _assemble_inputs(plan: Plan, wc: Any) -> Files:
     link, chains = plan.link(wc), plan.chains
     dam = _assembly(plan, link).dam
     _refuse_stacked(plan, link, _assembly(plan, link))
+    _refuse_twice(plan, link, _assembly(plan, link))
     domain = chains.parent_of(dam, link.scope) or chains.link(f"{link.method}@{dam}", link.scope)
     return {"dam": chains.model(domain), "rem": chains.model(chains.parent(link))}
 
@@ -66,6 +67,27 @@ def _refuse_stacked(plan: Plan, link: Link, stage: AssembleStage) -> None:
         problem = f"was trained next to the relevance module of {below}, which {stage.dam} lacks"
         step = f"set `after` of {rem} to its domain module, or name a dam that comes from {below}"
         raise ConfigError(f"{link.name}: rem {stage.rem}", problem, step)
+
+
+def _refuse_twice(plan: Plan, link: Link, stage: AssembleStage) -> None:
+    """Refuse a domain module that comes from the model that the relevance module was merged into.
+
+    Raises:
+        ConfigError: it does.
+    """
+    chains, rem = plan.chains, stage.rem.partition(".")[0]
+    merged = chains.link(f"{link.method}@{rem}", link.scope)
+    waiting = [chains.start(stage.dam) or (link.method, stage.dam)]
+    while waiting:
+        method, last = waiting.pop()
+        line = chains.line(method, last)
+        if any(chains.link(f"{method}@{name}", link.scope) == merged for name in line):
+            problem = f"is in {stage.dam} already, which comes from it, so that it would count twice"
+            step = f"let {stage.dam} start (`after`) from {chains.before(merged)}, in which {rem} is trained"
+            raise ConfigError(f"{link.name}: rem {stage.rem}", problem, step)
+        named = [name for one in line for name in chains.trained(method).chain[one].parents.values() if name]
+        starts = [chains.start_of_chain(method), *map(chains.start, named)]
+        waiting += [start for start in starts if start is not None]
 
 
 @params("assemble")
