@@ -151,6 +151,19 @@ def test_seeds_reach_the_init_only_where_it_is_random(root):
             "can't keep_optimizer: weights of training.lora_rank begin anew with each stage",
         ),
         ({"chain": {"ep0": {"training": {"save_steps": [400]}}}}, "holds 400, expected steps between 1 and 399"),
+        (
+            {
+                "chain": {
+                    "words": {
+                        "kind": "pretrain",
+                        "scope": "target",
+                        "objective": {"name": "mlm"},
+                        "by_target": {"scifcat": {"steps": 7}},
+                    }
+                }
+            },
+            "stage words: by_target 'scifcat': is not known: did you mean scifact",
+        ),
         ({"chain": {"init": {"like": "ep0"}}}, "stage init: can't be a stage's name"),
         ({"source_split": "tran"}, r"no judgements for split 'tran', there is nothing to learn from: did you mean tra"),
     ],

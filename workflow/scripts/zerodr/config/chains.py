@@ -172,6 +172,8 @@ def _check_corpora(bench: Bench, name: str, stages: dict[str, ChainStage]) -> No
                 corpus,
                 {"source", "targets", "target", *groups, *bench.collections},
             )
+        for target in getattr(settings, "by_target", None) or ():
+            known(f"method {name}: stage {stage}: by_target", target, {*groups, *bench.collections})
 
 
 def _check_kinds(bench: Bench) -> None:
