@@ -164,6 +164,20 @@ def test_seeds_reach_the_init_only_where_it_is_random(root):
             },
             "stage words: by_target 'scifcat': is not known: did you mean scifact",
         ),
+        (
+            {
+                "chain": {
+                    "words": {
+                        "kind": "pretrain",
+                        "scope": "target",
+                        "objective": {"name": "mlm"},
+                        "by_target": {"scifact": {"steps": 70}},
+                        "training": {"steps": 200, "save_steps": [100]},
+                    }
+                }
+            },
+            r"holds 100, expected steps between 1 and 69 \(by_target.scifact.steps less 1\)",
+        ),
         ({"chain": {"init": {"like": "ep0"}}}, "stage init: can't be a stage's name"),
         ({"source_split": "tran"}, r"no judgements for split 'tran', there is nothing to learn from: did you mean tra"),
     ],

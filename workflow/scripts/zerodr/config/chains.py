@@ -69,11 +69,14 @@ def _check_stages(name: str, method: TrainedMethod, methods: dict[str, Method]) 
         before = getattr(settings, "after", None) or [INIT, *method.settings.chain][number]
         if training.keep_optimizer and (reason := _no_moments(settings, method.settings.chain.get(before), before)):
             raise ConfigError(where, f"can't keep_optimizer: {reason}", "leave it out")
-        late = [step for step in settings.save_steps if not 0 < step < training.steps]
+        changes = getattr(settings, "by_target", None) or {}
+        steps = {"training": training.steps} | {f"by_target.{one}": of.steps for one, of in changes.items() if of.steps}
+        shortest = min(steps, key=lambda key: steps[key])
+        late = [step for step in settings.save_steps if not 0 < step < steps[shortest]]
         if late:
             raise ConfigError(
                 f"{where}: training.save_steps",
-                f"holds {late[0]}, expected steps between 1 and {training.steps - 1}",
+                f"holds {late[0]}, expected steps between 1 and {steps[shortest] - 1} ({shortest}.steps less 1)",
                 "the last step is kept anyway",
             )
 
