@@ -145,7 +145,7 @@ class LooseReader(FolderReader):
         self._remarks[f"{known}{f'; not read: {first_names(others)}' if others else ''} (--text, --title, --id)"] = None
         for number, (location, value) in enumerate(chain(first, rows), 1):
             name = _text(value.get(key), location, key) if key else f"{member}#{number}"
-            heading, body = (_text(value.get(field), location, field) for field in (title, text))
+            heading, body = (_text(value.get(field) if field else None, location, field) for field in (title, text))
             if not (heading + body).strip():
                 self._empty += 1
                 continue
