@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+
+import pytest
 
 from zerodr.collections.user_folders import open_folder
 from zerodr.config.user_folders import find_files
@@ -20,3 +23,19 @@ def test_a_column_without_a_name_is_no_title(tmp_path):
     documents, remarks = read(tmp_path)
     assert documents == [("a.csv#1", "", TEXTS[0]), ("a.csv#2", "", TEXTS[1])]
     assert "title 'none'" in remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "longer"),
+    [
+        ("metadata", {"source": "a/long/path/to/the/file/in/which/the/text/was.pdf", "page": 3}),
+        ("embedding", [0.125] * 40),
+        ("url", "https://example.org/a/long/path/to/the/page/on/which/the/text/is"),
+        ("sha256", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"),
+    ],
+)
+def test_the_longest_column_of_words_is_the_text(tmp_path, name, longer):
+    rows = [{name: longer, "page_content": text} for text in TEXTS]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    documents, remarks = read(tmp_path)
+    assert [text for *_, text in documents] == TEXTS and f"not read: {name} " in remarks[0]

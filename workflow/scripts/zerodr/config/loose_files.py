@@ -34,7 +34,7 @@ class Columns(Settings):
     """Columns of your tables, where their names say too little."""
 
     text: str = ""
-    """Column of the text. Empty: `text` and its like, else the column with the longest values."""
+    """Column of the text. Empty: `text` and its like, else the column with the longest texts."""
     title: str = ""
     """Column of the title. Empty: `title`, where there is one."""
     id: str = ""

@@ -9,7 +9,16 @@ from typing import IO, Any
 from zerodr.collections.archives import FolderArchive, Location, marked_encoding
 from zerodr.collections.cutting import cut
 from zerodr.collections.readers.base import Document, text_of
-from zerodr.collections.readers.folder import ROLES, SAMPLE, SECOND, WORD, FolderReader, fields_of, is_header
+from zerodr.collections.readers.folder import (
+    EMPTY,
+    ROLES,
+    SAMPLE,
+    SECOND,
+    WORD,
+    FolderReader,
+    fields_of,
+    is_header,
+)
 from zerodr.collections.readers.tables import Named, form_of, plain, read_objects, read_rows
 from zerodr.collections.texts import SAMPLE_BYTES, Unreadable, blocks_of, encoding_of
 from zerodr.config.loose_files import Cut, is_table
@@ -153,7 +162,7 @@ class LooseReader(FolderReader):
             yield Document(name, heading, body, *location)
 
     def _chosen(self, member: str, names: Sequence[str], sample: Sequence[dict[str, Any]]) -> tuple[str, str, str]:
-        """Return the columns of id, text and title: as given, else by their names, else the longest for the text.
+        """Return the columns of id, text and title: as given, else by their names; else the text is the longest one.
 
         Raises:
             CollectionError: a given column is absent, or none holds text.
@@ -165,7 +174,8 @@ class LooseReader(FolderReader):
                 )
         by_name = fields_of(names, "corpus")
         length = {name: sum(len(str(value.get(name) or "")) for value in sample) for name in names}
-        text = self.columns.text or by_name.text or max(names, key=lambda name: length[name])
+        worded = [name for name in names if are_words([value.get(name) for value in sample])]
+        text = self.columns.text or by_name.text or max(worded or names, key=lambda name: length[name])
         heading = next((name for name in names if name.strip().lower() in HEADINGS), "")
         key, title = self.columns.id or by_name.id, self.columns.title or by_name.title or heading
         if not length[text]:
@@ -193,6 +203,16 @@ class LooseReader(FolderReader):
                 problem = f"expected {len(names)} cells, found {len(cells)}"
                 raise CollectionError(":".join(map(str, location)), problem, "put quotation marks around the cell")
             yield location, dict(zip(names, cells, strict=True))
+
+
+def are_words(values: Sequence[object]) -> bool:
+    """Test whether most values of a column, empty ones aside, are texts, no lists, addresses or sums of files.
+
+    >>> are_words(["Pumps move fluid.", "ポンプ"]), are_words(["https://example.org/a-long-one", [0.1, 0.2]])
+    (True, False)
+    """
+    some = [value for value in values if value not in EMPTY and value == value]
+    return 2 * sum(isinstance(value, str) and CODE.fullmatch(value.strip()) is None for value in some) > len(some)
 
 
 def differs(names: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
