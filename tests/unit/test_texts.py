@@ -27,6 +27,15 @@ def test_questions_that_fold_and_pages_that_hide_are_text(page, blocks):
     assert blocks_of(".html", page.encode()) == ([Block(*block) for block in blocks], "")
 
 
+def test_cells_of_a_row_are_one_line_though_word_and_wikis_have_paragraphs_in_them():
+    page = b"<table><tr><th><p>Drug</p><th><p>Dose</p><tr><td>a<p><b>b</b>c</p>d<td><p>5 mg</p><p>daily</p></table>"
+    assert blocks_of(".html", page)[0] == [Block(0, "Drug | Dose"), Block(0, "a bc d"), *_paragraphs("5 mg", "daily")]
+
+
+def _paragraphs(*texts: str) -> list[Block]:
+    return [Block(0, text) for text in texts]
+
+
 def test_a_word_of_a_heading_stays_one_word_and_its_lines_are_apart():
     page = b"<h1>CO<sub>2</sub> in <i>E</i>-cars<br>and <div>trains</div></h1>"
     assert blocks_of(".html", page)[0] == [Block(1, "CO2 in E-cars and trains")]

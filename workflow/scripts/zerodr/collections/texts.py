@@ -25,6 +25,7 @@ SKIPPED = (
     "[hidden], [aria-hidden=true]"
 )
 TITLED = ", ".join(HEADINGS)
+CELLS = "td > p:only-child, th > p:only-child"  # of Word and wikis: cells of a row stay in one line
 FOLDERS = ", ".join([*(f"{tag} [aria-controls]" for tag in (*HEADINGS, "dt")), "[role=tab][aria-controls]"])
 HOLDS_TEXT = f"{TITLED}, p, li, table, article, section, blockquote, pre"  # a form with none is a search field
 # HTML in Markdown that is one line's markup; any other tag in a line, as `List<String>` or `<form>`, is text.
@@ -242,6 +243,10 @@ def html_blocks(text: str) -> Iterator[Block]:
     for node in tree.css(SKIPPED):
         if node.parent is not None and node.tag not in ("html", "body") and not _holds_text(node, folded):
             node.decompose()  # scripts show a page that hides as a whole
+    for node in tree.css(CELLS):
+        node.insert_before(" ")
+        node.insert_after(" ")
+        node.unwrap()
     held: list[str] = []
 
     def flush() -> Iterator[Block]:
