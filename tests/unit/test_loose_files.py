@@ -31,12 +31,12 @@ PAGE = """<html><head><title>x</title></head><body><nav>menu</nav><h1>Sepsis <b>
 MARKDOWN = "---\ntags: x\n---\n# Sepsis care\n\nGive *fluids* and [antibiotics](http://a.b).\n\n- soon\n- often\n"
 
 
-def word(text: str) -> bytes:
-    """A Word file with a heading and a paragraph."""
+def word(text: str, style: str = "heading 1") -> bytes:
+    """A Word file: heading, paragraph."""
     space = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
     head = '<w:p><w:pPr><w:pStyle w:val="Heading1"/></w:pPr><w:r><w:t>Sepsis care</w:t></w:r></w:p>'
     body = f"<w:document {space}><w:body>{head}<w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:body></w:document>"
-    styles = f'<w:styles {space}><w:style w:type="paragraph" w:styleId="Heading1"><w:name w:val="heading 1"/></w:style>'
+    styles = f'<w:styles {space}><w:style w:type="paragraph" w:styleId="Heading1"><w:name w:val="{style}"/></w:style>'
     kinds = "http://schemas.openxmlformats.org/package/2006"
     links = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
     parts = {
@@ -96,6 +96,7 @@ def read(folder: Path, **settings: object) -> tuple[list[Document], list[str]]:
         ("a.HTML", PAGE.encode(), "Sepsis care", "Give fluids.\ndrug | dose"),
         ("a.html", b"<div>" * 5000 + b"Give fluids." + b"</div>" * 5000, "a", "Give fluids."),
         ("a.docx", word("Give fluids."), "Sepsis care", "Give fluids."),
+        ("a.docx", word("Give fluids.", "Title"), "Sepsis care", "Give fluids."),
         ("a.txt", "Größe und Maß".encode("cp1252"), "a", "Größe und Maß"),
         ("a.txt", "Größe".encode("utf-16"), "a", "Größe"),
         ("a.txt", "Это русский текст, написанный давно.".encode("cp1251"), "a", "Это русский текст, написанный давно."),

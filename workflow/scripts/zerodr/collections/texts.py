@@ -26,6 +26,7 @@ SKIPPED = (
 )
 TITLED = ", ".join(HEADINGS)
 CELLS = "td > p:only-child, th > p:only-child"  # of Word and wikis: cells of a row stay in one line
+WORD_STYLES = "p[style-name='Title'] => h1:fresh"  # next to those that mammoth knows
 FOLDERS = ", ".join([*(f"{tag} [aria-controls]" for tag in (*HEADINGS, "dt")), "[role=tab][aria-controls]"])
 HOLDS_TEXT = f"{TITLED}, p, li, table, article, section, blockquote, pre"  # a form with none is a search field
 # HTML in Markdown that is one line's markup; any other tag in a line, as `List<String>` or `<form>`, is text.
@@ -304,7 +305,7 @@ def _word(content: bytes) -> str:
     import mammoth
 
     try:
-        return mammoth.convert_to_html(io.BytesIO(content)).value
+        return mammoth.convert_to_html(io.BytesIO(content), style_map=WORD_STYLES).value
     except RuntimeError as error:  # zipfile's, of a password or a method of compression that it lacks
         raise Unreadable(f"can't be unpacked ({error})") from error
     except (*BROKEN, ExpatError, LookupError, ValueError, TypeError, AttributeError, OSError) as error:
