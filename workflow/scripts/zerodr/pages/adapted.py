@@ -108,7 +108,7 @@ def words_of(table: pd.DataFrame, settings: AdaptedPageSettings) -> dict[str, st
     names = " ".join(method.label for method in settings.methods)
     meanings = {
         "nDCG@10": "How good the first ten documents are, from 0 to 1. It is 1 where all right ones come first.",
-        "0.412 to 0.475": "A 95 % interval: other queries of the same kind would give a number in it, 95 times of 100.",
+        "0.412 to 0.475": "A 95 % interval: 95 of 100 such intervals hold what all queries of this kind would give.",
     }
     if table["proxy"].any():
         meanings["proxy"] = PROXY + (QUESTIONS if "questions" in set(table["kind"]) else "")
