@@ -214,6 +214,15 @@ def test_a_source_whose_questions_are_documents_says_so_to_the_stage(monkeypatch
     assert PARAMS["learn_mixture"](made, job)["exclude_self"] is True
 
 
+def test_questions_that_show_what_an_episode_changed_do_not_teach():
+    job = SimpleNamespace(model="moma-mixture+attention.source_split-dev")
+    made = lab_plan(Path(__file__).parents[2], set=["moma-mixture.attention.source_split=dev"])
+    telling = r": attention.source_split of squad-v1.1: dev is also the split .*: take train$"
+    for words in (PARAMS["learn_mixture"], lambda made, job: made.inputs("learn_mixture")(job)):
+        with pytest.raises(ConfigError, match=telling):
+            words(made, job)
+
+
 def test_vectors_of_another_corpus_are_refused(source):
     learn()
     np.save("m.npy", np.load("m.npy")[:-1])

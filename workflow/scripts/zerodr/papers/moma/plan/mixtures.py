@@ -3,6 +3,7 @@
 from typing import Any
 
 from zerodr.config.feedback import MixtureSettings
+from zerodr.errors import ConfigError
 from zerodr.papers.moma.checks import mixture
 from zerodr.papers.moma.items import MixturesItem
 from zerodr.papers.moma.settings import SOURCE
@@ -41,10 +42,25 @@ def _named(plan: Plan, method: str, target: str) -> list[str]:
     return mixture(where, asked, {SOURCE: target}, plan.bench.collections, 0)
 
 
+def _held_out(plan: Plan, method: str) -> str:
+    """Name the split of the source whose questions show what an episode changed.
+
+    Raises:
+        ConfigError: its questions teach.
+    """
+    split = judged_split(plan, plan.source)
+    if split == plan.bench.settings(method, MixtureSettings).attention.source_split:
+        problem = f"{split} is also the split whose questions show what an episode changed, which may not teach"
+        others = " or ".join(name for name in plan.collection(plan.source).splits if name != split)
+        step = f"take {others}" if others else "take another source"
+        raise ConfigError(f"method {method}: attention.source_split of {plan.source}", problem, step)
+    return split
+
+
 @inputs("learn_mixture")
 def _learning_inputs(plan: Plan, wc: Any) -> Files:
     settings, source = plan.bench.settings(wc.model, MixtureSettings), plan.source
-    splits = {"queries": settings.attention.source_split, "held_out": judged_split(plan, source)}
+    splits = {"queries": settings.attention.source_split, "held_out": _held_out(plan, wc.model)}
     asked = {
         name: embeddings_for(plan, settings.model, source, f"queries.{split}", PROTOCOL)
         for name, split in splits.items()
@@ -60,7 +76,7 @@ def _learning_inputs(plan: Plan, wc: Any) -> Files:
 def _learning_params(plan: Plan, wc: Any) -> Params:
     settings = plan.bench.settings(wc.model, MixtureSettings).model_dump(mode="json", exclude={"model"})
     alone = {"exclude_self": True} if plan.collection(plan.source).exclude_self else {}
-    return settings | {"collection": plan.source, "held_out_split": judged_split(plan, plan.source)} | alone
+    return settings | {"collection": plan.source, "held_out_split": _held_out(plan, wc.model)} | alone
 
 
 @inputs("read_memories")
