@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -13,7 +14,7 @@ from retriever_helpers import EMBEDDING, JOIN, embed, here, made
 
 from zerodr.artifacts.rankings import read_rankings
 from zerodr.encoders.inference.encoder import load_encoder
-from zerodr.errors import CollectionError, ConfigError, ModelError
+from zerodr.errors import ArtifactError, CollectionError, ConfigError, ModelError
 from zerodr.papers.moma.augmented_encoder import FUSION
 from zerodr.papers.moma.folders import AUGMENTER
 from zerodr.papers.moma.retriever import MoMA
@@ -154,6 +155,26 @@ def test_memories_of_another_augmenter_are_refused(here):
         model.plug(here / "exported-other")
     with pytest.raises(ConfigError, match="memory source: is not plugged in"):
         model.unplug("source")
+
+
+def test_folders_that_are_no_whole_memory_are_refused(here):
+    model = MoMA.load(here / "model")
+    with pytest.raises(ModelError, match="other: is no exported memory, .*: make one: snakemake ... results/exported"):
+        model.plug("other")
+    vectors = np.load(here / "exported-other/vectors.npy")
+    changes = {
+        f"holds {DOCUMENTS} documents and {DOCUMENTS - 5} vectors of 32 numbers, expected {DOCUMENTS} of both": (
+            lambda folder: np.save(folder / "vectors.npy", vectors[:-5])
+        ),
+        "is no whole memory .*No such file": lambda folder: (folder / "vectors.npy").unlink(),
+        "is no whole memory .*Parquet": lambda folder: (folder / "documents.parquet").write_bytes(b"half"),
+    }
+    for number, (telling, change) in enumerate(changes.items()):
+        folder = Path(shutil.copytree(here / "exported-other", here / f"damaged-{number}"))
+        change(folder)
+        with pytest.raises(ArtifactError, match=telling):
+            model.plug(folder)
+    assert not model.memories
 
 
 def test_exported_with_its_augmenter(here):

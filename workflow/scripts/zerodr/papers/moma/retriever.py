@@ -49,6 +49,7 @@ log = logging.getLogger("zerodr")
 MEMORY, DOCUMENTS, VECTORS = "memory.json", "documents.parquet", "vectors.npy"
 SCHEMA = pa.schema([("id", pa.string()), ("text", pa.large_string()), ("bare", pa.large_string())])
 CACHE_MIB, BATCH_TOKENS = 1024, 4096
+EXPORT = "snakemake ... results/exported-memories/<model>/<scope>/<memory>/manifest.json"
 
 
 class MemoryFacts(Settings):
@@ -181,10 +182,13 @@ class MoMA:
         """Plug in the memory of a folder.
 
         Raises:
-            ModelError: its vectors are of another augmenter.
+            ModelError: it is no exported memory, or its vectors are of another augmenter.
+            ArtifactError: files of the folder are missing, damaged, or not of one export.
             ConfigError: a memory of its name, or of its corpus, is plugged in.
         """
         folder = Path(folder)
+        if not (folder / MEMORY).is_file():
+            raise ModelError(folder, f"is no exported memory, which has a {MEMORY}", f"make one: {EXPORT}")
         facts = validate(MemoryFacts, read_json(folder / MEMORY), str(folder / MEMORY))
         if facts.model != self.identity:
             problem = (
@@ -194,13 +198,11 @@ class MoMA:
         if facts.name in self.memories:
             raise ConfigError(f"memory {facts.name}", "is plugged in already", "unplug it first")
         refuse_equal({name: memory.facts.corpus for name, memory in self.memories.items()} | {facts.name: facts.corpus})
-        table = pq.read_table(folder / DOCUMENTS).combine_chunks()
+        table, vectors = _read_files(folder, facts)
         ids = namespaced(facts.name, table["id"].combine_chunks())
         texts = table["text"].combine_chunks()
         bare = table["bare"].combine_chunks()
-        self.memories[facts.name] = PluggedMemory(
-            folder, facts, ids, texts, bare, Vectors.open(folder / VECTORS), id_ranks(ids)
-        )
+        self.memories[facts.name] = PluggedMemory(folder, facts, ids, texts, bare, vectors, id_ranks(ids))
         return self
 
     def unplug(self, name: str) -> MoMA:
@@ -311,6 +313,26 @@ class MoMA:
         for rows in plan_batches(tokens.lengths, BATCH_TOKENS):
             vectors[rows] = encoder.encode_batch([tokens[row] for row in rows])
         return vectors
+
+
+def _read_files(folder: Path, facts: MemoryFacts) -> tuple[pa.Table, Vectors]:
+    """Read documents and vectors of a memory.
+
+    Raises:
+        ArtifactError: they are missing, damaged, or not those of `facts`.
+    """
+    try:
+        table, vectors = pq.read_table(folder / DOCUMENTS), Vectors.open(folder / VECTORS)
+    except (OSError, pa.ArrowException) as error:
+        raise ArtifactError(folder, f"is no whole memory ({error})", f"copy it again, or make it: {EXPORT}") from None
+    sizes = len(table), vectors.rows, vectors.dimension
+    if sizes != (facts.documents, facts.documents, facts.dimension):
+        problem = (
+            f"holds {sizes[0]} documents and {sizes[1]} vectors of {sizes[2]} numbers, expected {facts.documents} "
+            f"of both and {facts.dimension} numbers: its files are not of one export"
+        )
+        raise ArtifactError(folder, problem, f"copy all of them again, or make it: {EXPORT}")
+    return table.combine_chunks(), vectors
 
 
 def _list_of(texts: Sequence[str], name: str) -> list[str]:
