@@ -30,6 +30,7 @@ from zerodr.papers.berm.unit_scores import IGNORED
 from zerodr.training.data.batches import length_groups
 
 SAMPLE, BATCH, WASTE = 5, 64, 512
+BLOCK = 256  # pairs that are measured at once
 Spans = list[np.ndarray]
 Matching = Literal["raw", "scaled"]
 
@@ -97,12 +98,12 @@ def two_axes(points: np.ndarray) -> np.ndarray:
     return axes * np.where(signs == 0, 1.0, signs)
 
 
-def dispersion(units: np.ndarray, valid: np.ndarray) -> np.ndarray:
+def dispersion(units: np.ndarray, valid: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray:
     """Variance of a passage's units along each of two principal axes of all units, (P, 2)  # table 6
 
-    The paper's projection and unit are not known: compare models, not papers.
+    The paper's projection and unit are not known: compare models, not papers. `axes` (D, 2): None, those of `units`.
     """
-    projected = units.astype(np.float64) @ two_axes(units[valid])
+    projected = units.astype(np.float64) @ (two_axes(units[valid]) if axes is None else axes)
     return np.stack([balance_variance(projected[..., axis], valid) for axis in (0, 1)], 1)
 
 
@@ -165,16 +166,36 @@ def measures(
     labels: np.ndarray,
     matching: Matching = "raw",
 ) -> dict[str, np.ndarray]:
-    """Every measure by pair, (P,) each."""
-    scores, axes = unit_dots(passages, units), dispersion(units, valid)
-    right = extracted(queries, passages, units, valid, labels, matching)
+    """Every measure by pair, (P,) each; pairs of as many units together, as most passages have few of the most."""
+    axes, order = two_axes(units[valid]), np.argsort(valid.sum(1), kind="stable")
+    blocks = np.array_split(order, -(-len(order) // BLOCK))
+    measured = [_of_block(queries, passages, units, valid, labels, matching, axes, rows) for rows in blocks]
+    back = np.argsort(order)
+    return {name: np.concatenate([block[name] for block in measured])[back] for name in measured[0]}
+
+
+def _of_block(
+    queries: np.ndarray,
+    passages: np.ndarray,
+    units: np.ndarray,
+    valid: np.ndarray,
+    labels: np.ndarray,
+    matching: Matching,
+    axes: np.ndarray,
+    rows: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """Measure the pairs `rows`, without the columns that none of them has a unit in."""
+    most = 1 + int(np.flatnonzero(valid[rows].any(0)).max(initial=0))
+    queries, passages, units, valid = queries[rows], passages[rows], units[rows, :most], valid[rows, :most]
+    scores, spread = unit_dots(passages, units), dispersion(units, valid, axes)
+    right = extracted(queries, passages, units, valid, labels[rows], matching)
     return {
         "balance_variance": balance_variance(scores, valid),
         "relative_balance_variance": relative_variance(scores, valid),
         "extractability_accuracy": right.astype(np.float64),
         "random_accuracy": random_guess(valid),
-        "dispersion_x": axes[:, 0],
-        "dispersion_y": axes[:, 1],
+        "dispersion_x": spread[:, 0],
+        "dispersion_y": spread[:, 1],
         "absolute_cosine": absolute_cosine(units, valid),
         "passage_norm": np.linalg.norm(passages.astype(np.float64), axis=1),
         "unit_norm": np.where(valid, np.linalg.norm(units.astype(np.float64), axis=2), 0).sum(1) / valid.sum(1),
