@@ -139,6 +139,24 @@ def test_similarity_is_sorted_by_likeness(tmp_path):
     assert made.frame["gain.ours"].tolist() == pytest.approx([0.125, 0.125])
 
 
+def test_forums_of_one_column_are_one_point_of_a_correlation(tmp_path):
+    rows = {"a": (0.1, 0.1), "b": (0.2, 0.2), "c": (0.3, 0.3), "d": (0.4, 0.05), "e": (0.5, 0.02)}
+    files = [scores(tmp_path, "bm25", where, [0.2] * 4) for where in rows]
+    files += [scores(tmp_path, "ours", where, [0.2 + gain] * 4) for where, (_, gain) in rows.items()]
+    facts = []
+    for where, (value, _) in rows.items():
+        facts.append(tmp_path / f"{where}.json")
+        likeness = dict.fromkeys(("corpus", "queries", "query_types"), value)
+        facts[-1].write_text(json.dumps({"collection": where, "similarity": likeness}))
+    item = {"kind": "similarity", "methods": ["ours"], "baseline": "bm25"}
+    stage, settings = told(item, {"per_query": files, "statistics": facts}, tmp_path, collections=(*rows,))
+    settings = settings.model_copy(update={"aggregates": dict.fromkeys("abc", "forums")})
+    made = item_tables.similarity(stage, settings, item_of(settings.item, "x"))
+    assert "similarity of documents and gain of Ours: Spearman -1.00 over 3 collections (p 0.33)" in made.notes
+    assert made.notes[-1] == "correlations: the 3 collections of forums count as one, by their mean"
+    assert len(made.frame) == 5
+
+
 def space(folder: Path, model: str, collection: str, loss: float) -> Path:
     path = folder / f"{model}.{collection}.json"
     path.write_text(

@@ -163,12 +163,18 @@ def mean_over_collections(values: Iterable[np.ndarray | float], settings: ItemPa
     return np.mean([np.mean(members, axis=0) for members in columns.values()], axis=0)
 
 
-def mean_note(settings: ItemParams) -> list[str]:
+def by_column(frame: pd.DataFrame, settings: ItemParams) -> pd.DataFrame:
+    """Average the numbers of the collections of one column; other rows stay as they are."""
+    columns = frame["collection"].map(lambda name: settings.aggregates.get(name, name))
+    return frame.groupby(columns, sort=False).mean(numeric_only=True)
+
+
+def mean_note(settings: ItemParams, of: str = "mean") -> list[str]:
     """Return the note of an item some of whose collections are one column of the mean."""
     columns = dict.fromkeys(settings.aggregates.values())
     counts = {column: list(settings.aggregates.values()).count(column) for column in columns}
     return [
-        f"mean: the {count} collections of {column} count as one, by their mean" for column, count in counts.items()
+        f"{of}: the {count} collections of {column} count as one, by their mean" for column, count in counts.items()
     ]
 
 

@@ -26,6 +26,7 @@ from zerodr.reporting.item_inputs import (
     Gain,
     ItemParams,
     ItemTable,
+    by_column,
     correlation,
     gain,
     level,
@@ -127,11 +128,13 @@ def similarity(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         f"of shares of nine query types; gain: nDCG@10 minus that of {settings.methods[item.baseline]}, with 95 % "
         "intervals over queries"
     ]
+    points = by_column(frame, settings)
     notes += [
-        correlation(frame[key], frame[f"gain.{m}"], f"similarity of {what} and gain of {settings.methods[m]}")
+        correlation(points[key], points[f"gain.{m}"], f"similarity of {what} and gain of {settings.methods[m]}")
         for m in item.methods
         for key, what in (("corpus", "documents"), ("query_types", "query types"))
     ]
+    notes += mean_note(settings, "correlations")
     pairs = (f"{settings.methods[m]} - {settings.methods[item.baseline]}" for m in item.methods)
     header, shown = ["", "documents", "queries", "query types", *pairs], []
     for _, row in frame.iterrows():

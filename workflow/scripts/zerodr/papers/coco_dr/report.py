@@ -69,23 +69,24 @@ def nearest_clusters(stage: Stage, settings: item_inputs.ItemParams, item: Item)
     both = int(((frame["source_gain"] > 0) == (frame["gain"] > 0)).sum())
     members = settings.published.members if settings.published else {}
     column_of = {name: column for column, names in members.items() for name in names}
-    by_column = frame.groupby(frame["collection"].replace(column_of))["loss_fall"].mean()
-    lower = int((by_column > 0).sum())
+    falls_by_column = frame.groupby(frame["collection"].replace(column_of))["loss_fall"].mean()
+    lower, points = int((falls_by_column > 0).sum()), item_inputs.by_column(frame, settings)
     notes = [
         f"clusters of {method}'s stage {item.stage}; nearest by the mean inner product of a collection's "
         f"queries with its centroid; gains: nDCG@10 of {method} minus that of {baseline}, on the cluster's "
         f"queries of {settings.source}/{settings.splits[settings.source]} and on the collection",
         f"gains have one sign on both sides for {both} of {len(frame)} collections",
-        item_inputs.correlation(frame["source_gain"], frame["gain"], "gains of clusters and of collections"),
+        item_inputs.correlation(points["source_gain"], points["gain"], "gains of clusters and of collections"),
         f"fall of the loss: {baseline}'s minus {method}'s on the cluster's training queries, of "
         f"{int(counts.sum()):,} queries in all, each against the relevant documents of all of them; positive for "
-        f"{lower} of {len(by_column)} collections",
-        item_inputs.correlation(frame["loss_fall"], frame["gain"], "falls of the loss and gains of collections"),
+        f"{lower} of {len(falls_by_column)} collections",
+        item_inputs.correlation(points["loss_fall"], points["gain"], "falls of the loss and gains of collections"),
+        *item_inputs.mean_note(settings, "correlations"),
     ]
     columns = {"": "{collection}", "cluster": "{cluster}", "its source queries": "{source_queries}"}
     columns |= {"gain there": "{source_gain_interval}", "training queries": "{training_queries}"}
     columns |= {"fall of their loss": "{loss_fall:+z.4f}", "gain on the collection": "{gain_interval}"}
-    if len(by_column) == COLLECTIONS:
+    if len(falls_by_column) == COLLECTIONS:
         measured[item.method, settings.source, "clusters_with_lower_loss"] = float(lower)
     return item_inputs.ItemTable(frame, notes, item_inputs.printed(rows, settings, columns), measured)
 
@@ -204,11 +205,13 @@ def pretraining_gain(stage: Stage, settings: item_inputs.ItemParams, item: Item)
         gained = item_inputs.gain(after, before, settings.bootstrap_samples, stage.seed).columns("gain")
         rows.append({**numbers, "reduction": 1 - with_it / without, **gained})
     frame = pd.DataFrame(rows)
+    points = item_inputs.by_column(frame, settings)
     notes = [
         SPACE_NOTE,
         f"loss without: of model {item.models[0]}, loss with: of {item.models[1]}; gain: nDCG@10 of "
         f"{settings.methods[item.methods[1]]} minus that of {settings.methods[item.methods[0]]}",
-        item_inputs.correlation(frame["reduction"], frame["gain"], "reduction and gain"),
+        item_inputs.correlation(points["reduction"], points["gain"], "reduction and gain"),
+        *item_inputs.mean_note(settings, "correlations"),
     ]
     columns = {"": "{collection}", "loss without": "{loss_without:.4f}", "loss with": "{loss_with:.4f}"}
     columns |= {"reduction": "{reduction:+.1%}", GAIN: "{gain_interval}"}
