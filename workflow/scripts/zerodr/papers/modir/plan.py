@@ -81,10 +81,10 @@ def _split(plan: Plan, name: str, queries: str) -> str | None:
 
 
 def queries_seen(plan: Plan, name: str) -> set[str]:
-    """List the queries of a target that its model learned from: values of adversary.queries."""
+    """List the queries of a target that its model learned from: values of adversary.queries, where it has a weight."""
     chains, method = plan.chains, name.partition("@")[0]
     stages = [adversarial(plan, Link(method, at)) for at in chains.line(method, chains.last(name))]
-    seen = {adversary.queries for adversary in stages if adversary is not None}
+    seen = {adversary.queries for adversary in stages if adversary is not None and adversary.weight}
     start = chains.start_of_chain(method)
     return seen | (queries_seen(plan, "@".join(start)) if start is not None else set())
 
