@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -157,9 +158,12 @@ def test_clipping_bounds_the_update(world, tmp_path):
     assert norm > 1e-2 and left == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_batches_must_share_out(world, tmp_path):
-    with pytest.raises(ConfigError, match="can't be shared equally by 3 micro-batches"):
+def test_batches_must_share_out(world, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"batch_queries 8 can't be shared equally by 3 micro-batches"):
         engine(world, tmp_path, accumulation=3)
+    monkeypatch.setattr("zerodr.training.loop.engine.Group", lambda: SimpleNamespace(rank=0, world=3))
+    with pytest.raises(ConfigError, match="can't be shared equally by 2 micro-batches x 3 processes"):
+        engine(world, tmp_path, accumulation=2)
 
 
 def test_evaluation_and_kept_models_are_on_schedule(world, tmp_path):

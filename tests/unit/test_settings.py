@@ -269,6 +269,16 @@ def test_an_end_of_a_schedule_that_has_none_is_refused():
     assert TrainingSettings(schedule_steps=100).schedule == "linear"
 
 
+def test_batches_that_micro_batches_can_t_share_are_refused_when_read(root):
+    """They ended a training at its start, after all that comes before it was computed."""
+    said = "batch_queries 16 can't be shared equally by 3 micro-batches .*: make it a multiple of these"
+    with pytest.raises(ConfigError, match=said):
+        load_bench(root, {"scale": "mini", "set": ["dpr.training.accumulation=3"]})
+    said = "by_target.scifact.batch_queries 30 can't be shared equally by 4 micro-batches"
+    with pytest.raises(ConfigError, match=said):
+        load_bench(root, {"scale": "paper", "set": ["ddr-contrast.target-dam.by_target.scifact.batch_queries=30"]})
+
+
 @pytest.mark.parametrize(
     ("model", "ignored", "read", "message"),
     [

@@ -235,6 +235,12 @@ class PretrainStage(FollowingStage):
     def _has_texts(self) -> PretrainStage:
         if self.by_target and self.scope == "shared":
             raise ValueError("by_target changes a stage for its target, which a shared stage does not have")
+        for target, change in (self.by_target or {}).items():
+            if (change.batch_queries or 0) % self.training.accumulation:
+                raise ValueError(
+                    f"by_target.{target}.batch_queries {change.batch_queries} can't be shared equally by "
+                    f"{self.training.accumulation} micro-batches (accumulation): make it a multiple of these"
+                )
         if "target" in self.corpora and self.scope == "shared":
             raise ValueError("corpora names the target, which a shared stage does not have: set scope: target")
         for name in NOT_FOR_PRETRAINING:

@@ -364,6 +364,11 @@ class TrainingSettings(Settings):
                 "schedule_steps is where a linear schedule ends; schedule: constant has no end: leave schedule_steps "
                 "out (`null` where a recipe below sets it), or take schedule: linear"
             )
+        if self.batch_queries % self.accumulation:
+            raise ValueError(
+                f"batch_queries {self.batch_queries} can't be shared equally by {self.accumulation} micro-batches "
+                "(accumulation): make it a multiple of these"
+            )
         return self
 
 
