@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zerodr import papers
-from zerodr.config.load import load_bench
+from zerodr.config.load import files_of_model, load_bench
 from zerodr.errors import ConfigError
 from zerodr.plan import Plan
 from zerodr.plan.dense import embedded_by
@@ -59,6 +59,15 @@ def test_variants_of_the_index_use_the_recipes_embeddings(root):
     made = plan(root)
     assert embedded_by(made, "all-minilm-l6-v2+hnsw") == "all-minilm-l6-v2"
     assert embedded_by(made, "all-minilm-l6-v2+bf16") == "all-minilm-l6-v2+bf16"
+
+
+def test_what_git_writes_into_a_models_folder_is_no_part_of_the_model(tmp_path):
+    folder = tmp_path / ".cache" / "model"
+    files = ["1_Pooling/config.json", "config.json"]
+    for name in (*files, ".git/index", ".cache/huggingface/download/config.json.metadata"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("{}")
+    assert files_of_model(str(folder)) == [str(folder / name) for name in files]
 
 
 def test_gated_collections_are_left_out_until_they_are_named(root):

@@ -206,8 +206,15 @@ def _tuples(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def files_of_model(model: str) -> list[str]:
-    """List the files of a model that is a local folder, so that a changed folder is imported again."""
-    return sorted(str(path) for path in Path(model).glob("**/*") if path.is_file()) if Path(model).is_dir() else []
+    """List the files of a model that is a local folder, so that a changed folder is imported again.
+
+    What tools write into folders of theirs, as `.git` and `.cache` of a download, is no part of the model.
+    """
+    folder = Path(model)
+    if not folder.is_dir():
+        return []
+    files = ((path, path.relative_to(folder).parent.parts) for path in folder.glob("**/*") if path.is_file())
+    return sorted(str(path) for path, parents in files if not any(name.startswith(".") for name in parents))
 
 
 def site_of(values: dict[str, Any]) -> dict[str, Any]:
