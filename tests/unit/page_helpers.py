@@ -9,7 +9,8 @@ from tests.unit.tiny_bench import COLLECTION, plan_of, run_stage, write_config
 
 from zerodr.artifacts.stage import Stage, function_of
 from zerodr.artifacts.trec import write_run
-from zerodr.plan import Plan, paths, registry
+from zerodr.plan import Plan, paths
+from zerodr.plan.plan import INPUTS
 
 METHODS = ("bm25-flat", "dense")
 TEXTS = [f"Document {n} about topic {n % 3} <b>& more</b>" for n in range(8)]
@@ -40,7 +41,7 @@ def _rank(stage: Stage) -> None:
 
 def stage_of(plan: Plan, rule: str, outputs: dict[str, str]) -> None:
     """Run a rule without wildcards, with the inputs that the plan gives it."""
-    inputs = registry.INPUTS[rule](plan, None)
+    inputs = INPUTS[rule](plan, None)
     run_stage(plan, rule, inputs, outputs, function_of(rule))
 
 

@@ -18,8 +18,8 @@ from zerodr.config.feedback import Feedback
 from zerodr.config.load import load_bench
 from zerodr.encoders.folder.attention import WEIGHTS, Attention, softmax
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
+from zerodr.plan.plan import PARAMS as PARAMETERS
 from zerodr.plan.plan import Plan
-from zerodr.plan.registry import PARAMS as PARAMETERS
 from zerodr.retrieval.learn_attention import AttentionBatch, LearnedAttention, learn_attention
 
 ROOT = Path(__file__).parents[2]

@@ -22,7 +22,8 @@ from zerodr.pages import html
 from zerodr.pages.costs import Cost, budget, cost_of
 from zerodr.pages.leaderboard import CellSources, LeaderboardSettings, _links, leaderboard
 from zerodr.pages.queries import CHARACTERS, Pair, _document, chosen
-from zerodr.plan import Plan, paths, registry
+from zerodr.plan import Plan, paths
+from zerodr.plan.plan import INPUTS, PARAMS
 from zerodr.plan.reporting import leaderboard_params
 
 
@@ -176,13 +177,13 @@ def test_a_selection_with_the_name_of_a_method_is_refused(tmp_path):
 def test_a_row_of_published_numbers_has_no_test_cost_or_command(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(folder)
     plan = Plan(load_bench(folder))
-    params = registry.PARAMS["build_leaderboard"](plan, None)
+    params = PARAMS["build_leaderboard"](plan, None)
     scores = {"source": "a paper", "file": "scores.tsv", "row": "theirs"}
     params["table"]["further"] = ["recall_100"]
     params["table"]["methods"].append({"name": "theirs", "label": "Theirs", "family": "", "scores": scores})
     files = {
         name: [Path(p) for p in ([v] if isinstance(v, str) else v)]
-        for name, v in registry.INPUTS["build_leaderboard"](plan, None).items()
+        for name, v in INPUTS["build_leaderboard"](plan, None).items()
     }
     table = tmp_path / "all.tsv"
     table.write_text(files["table"][0].read_text() + "theirs\t0.9000\n")

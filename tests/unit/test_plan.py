@@ -17,7 +17,7 @@ from zerodr.errors import ConfigError
 from zerodr.plan import Plan
 from zerodr.plan.dense import embedded_by
 from zerodr.plan.patterns import alternatives
-from zerodr.plan.registry import INPUTS, PARAMS
+from zerodr.plan.plan import INPUTS, PARAMS
 from zerodr.plan.reporting import table
 from zerodr.plan.rules import RULES
 

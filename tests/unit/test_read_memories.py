@@ -23,7 +23,7 @@ from zerodr.papers.moma.learn_mixture import FACTS, learn_mixture
 from zerodr.papers.moma.mixture import Ranked, Reader
 from zerodr.papers.moma.read_memories import read_memories
 from zerodr.papers.moma.report_mixtures import mixtures
-from zerodr.plan.registry import PARAMS
+from zerodr.plan.plan import PARAMS
 
 SIZE, COUNT = 24, 60
 DOCUMENTS, QUERIES = [f"d{i:02}" for i in range(COUNT)], [f"q{i:02}" for i in range(COUNT)]

@@ -20,7 +20,7 @@ from zerodr.config.load import load_bench
 from zerodr.config.trained import STAGE_KINDS, STAGES
 from zerodr.plan import Plan
 from zerodr.plan.lines import SCOPE
-from zerodr.plan.registry import INPUTS
+from zerodr.plan.plan import INPUTS
 from zerodr.plan.rules import ADDITIONS, RULES, VERSIONS, Kind, facts_of
 
 __all__ = ["trees"]

@@ -34,7 +34,7 @@ from zerodr.papers.berm.measure_units import (
     unit_dots,
 )
 from zerodr.papers.berm.training import check_space
-from zerodr.plan.registry import PARAMS
+from zerodr.plan.plan import PARAMS
 
 Q, P = np.array([[1.0, 0.5, 2.0, -1.0]]), np.array([[1.0, 1.0, 0.5, 0.0]])
 E = np.array([[[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0], [9.0, 9.0, 9.0, 9.0]]])

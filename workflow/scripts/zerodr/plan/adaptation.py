@@ -21,8 +21,7 @@ from zerodr.plan import paths
 from zerodr.plan.dense import embedded_by, embedding, embeddings_for
 from zerodr.plan.lines import SCOPE, Link
 from zerodr.plan.mining import writer_files
-from zerodr.plan.plan import Plan
-from zerodr.plan.registry import PARAMS, Files, Params, inputs, params
+from zerodr.plan.plan import PARAMS, Files, Params, Plan, inputs, params
 from zerodr.plan.reporting import remark_of, unusual
 
 FEW = 300  # documents below which nothing is trained

@@ -8,8 +8,7 @@ from zerodr.config.transform import Transform
 from zerodr.config.user_folders import SHORT
 from zerodr.errors import CollectionError, ConfigError
 from zerodr.plan import paths
-from zerodr.plan.plan import Plan
-from zerodr.plan.registry import Files, Params, inputs, params
+from zerodr.plan.plan import Files, Params, Plan, inputs, params
 
 NORMALIZED = {
     *("name", "kind", "format", "archive", "member", "documents", "queries", "splits", "known_gaps", "drop_missing"),

@@ -17,8 +17,7 @@ from zerodr.config.stages import FinetuneStage
 from zerodr.plan import paths
 from zerodr.plan.lexical import ranking
 from zerodr.plan.lines import SCOPE, Link
-from zerodr.plan.plan import Plan, shard_numbers
-from zerodr.plan.registry import QUERIES, Files, Params, draws, inputs, params
+from zerodr.plan.plan import QUERIES, Files, Params, Plan, draws, inputs, params, shard_numbers
 
 INDEX_FIELDS = set(IndexSettings.model_fields)
 IMPORTED = {"model", "revision", "pooling", "normalize", "query_prefix", "document_prefix", "max_tokens"}

@@ -8,8 +8,7 @@ from zerodr.config.measures import CUSTOM, added, custom_functions
 from zerodr.config.methods import RunMethod
 from zerodr.plan import paths
 from zerodr.plan.lexical import ranking
-from zerodr.plan.plan import Plan
-from zerodr.plan.registry import Files, Params, inputs, params
+from zerodr.plan.plan import Files, Params, Plan, inputs, params
 
 
 @inputs("evaluate_run")

@@ -10,8 +10,7 @@ from zerodr.plan.dense import embeddings_for, searched_queries
 from zerodr.plan.lexical import ranking
 from zerodr.plan.lines import SCOPE
 from zerodr.plan.mining import mining_embeddings, mining_queries
-from zerodr.plan.plan import Plan
-from zerodr.plan.registry import Files, Params, inputs, params
+from zerodr.plan.plan import Files, Params, Plan, inputs, params
 
 
 @inputs("learn_attention")

@@ -22,7 +22,7 @@ from zerodr.config.stages import PretrainStage
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.lines import Link
-from zerodr.plan.plan import Plan
+from zerodr.plan.plan import READS_TARGET, Files, Params, Plan, inputs, params
 from zerodr.plan.published import (
     NOTE,
     find_item,
@@ -33,7 +33,6 @@ from zerodr.plan.published import (
     published_cells,
     written_settings,
 )
-from zerodr.plan.registry import READS_TARGET, Files, Params, inputs, params
 from zerodr.plan.reporting import remarks_of
 
 PRINTED = ("published", "rows", "cells", "repeats", "protocol")  # fields that say which printed values are shown

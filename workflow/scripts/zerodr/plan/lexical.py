@@ -6,8 +6,7 @@ from zerodr.config.methods import LexicalSettings
 from zerodr.config.registry import WITHOUT_LUCENE
 from zerodr.errors import ConfigError
 from zerodr.plan import paths
-from zerodr.plan.plan import Plan
-from zerodr.plan.registry import Files, Params, inputs, params
+from zerodr.plan.plan import Files, Params, Plan, inputs, params
 
 
 def ranking(plan: Plan, wc: Any, *left_out: str) -> Params:

@@ -16,8 +16,7 @@ from zerodr.plan import paths
 from zerodr.plan.chains import PREVIOUS
 from zerodr.plan.dense import corpus_embeddings, embeddings_for, fusion_params, query_embeddings
 from zerodr.plan.lines import SCOPE, Link, link_of
-from zerodr.plan.plan import Plan, shard_numbers
-from zerodr.plan.registry import Files, Params, inputs, params
+from zerodr.plan.plan import Files, Params, Plan, inputs, params, shard_numbers
 
 SUFFIX = r"\.sample\d+-stage\d+-dev\d+-seed\d+"
 NAME = re.compile(r"(.+)\.sample(\d+)-stage(\d+)-dev(\d+)-seed(\d+)")

@@ -1,9 +1,13 @@
-"""Answer the rules: what the DAG looks like for one configuration. Nothing here touches a file."""
+"""Answer the rules: what the DAG looks like for one configuration. Nothing here touches a file.
+
+Functions that give a rule's inputs and its params, and what papers add to them, are registered by the rule's name:
+the core's in `zerodr.plan`, in a module with the rule file's name, a paper's in its module `plan`.
+"""
 
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from zerodr.config.base import canonical_json
 from zerodr.config.bench import Bench
@@ -15,11 +19,78 @@ from zerodr.config.rehearsal import Rehearsal
 from zerodr.config.settings import Protocol
 from zerodr.config.user_folders import SECTIONS
 from zerodr.errors import ConfigError, nearest
-from zerodr.plan import paths, registry
+from zerodr.plan import paths
 from zerodr.plan.chains import Chains
 from zerodr.plan.lines import Link, link_of, with_signature
 from zerodr.plan.resources import Ceiling, Estimate, Machines
 from zerodr.plan.rules import RULES, version_of
+
+Files = dict[str, Any]
+Params = dict[str, Any]
+Additions = dict[tuple[str, str], Callable[..., dict[str, Any]]]
+"""Functions by rule and field of a stage."""
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+INPUTS: dict[str, Callable[..., dict[str, Any]]] = {}
+PARAMS: dict[str, Callable[..., dict[str, Any]]] = {}
+DRAWS: dict[str, Callable[..., bool]] = {}
+ADDED_INPUTS: Additions = {}
+ADDED_PARAMS: Additions = {}
+QUERIES: dict[str, Callable[..., str]] = {}
+REMARKS: list[Callable[..., list[str]]] = []
+READS_TARGET: set[str] = set()
+"""Fields of fine-tuning stages that let a stage learn from texts of its target."""
+
+
+def inputs(*rules: str) -> Callable[[Function], Function]:
+    """Register `(plan, wildcards) -> input files by name` of rules."""
+    return _register(INPUTS, rules)
+
+
+def params(*rules: str) -> Callable[[Function], Function]:
+    """Register `(plan, wildcards) -> params by name` of rules."""
+    return _register(PARAMS, rules)
+
+
+def draws(rule: str) -> Callable[[Function], Function]:
+    """Register `(plan, wildcards) -> bool` of a rule: whether a job draws random numbers, where not every job does."""
+    return _register(DRAWS, [rule])
+
+
+def adds_inputs(rule: str, field: str) -> Callable[[Function], Function]:
+    """Register `(plan, link) -> input files` that a stage with a field other than None adds to a rule's."""
+    return _register(ADDED_INPUTS, [(rule, field)])
+
+
+def adds_params(rule: str, field: str) -> Callable[[Function], Function]:
+    """Register `(plan, link) -> params` that a stage with a field other than None adds to a rule's."""
+    return _register(ADDED_PARAMS, [(rule, field)])
+
+
+def embeds_queries(field: str) -> Callable[[Function], Function]:
+    """Register `(plan, row, link, collection, protocol, split) -> path` of query embeddings.
+
+    They replace those of rule `embed_queries` where the model's stage has a field other than None.
+    """
+    return _register(QUERIES, [field])
+
+
+def remarks(function: Function) -> Function:
+    """Register `(plan, row) -> footnotes` of trained rows."""
+    REMARKS.append(function)
+    return function
+
+
+def _register(table: dict[Any, Any], keys: Any) -> Callable[[Function], Function]:
+    def keep(function: Function) -> Function:
+        for key in keys:
+            if key in table:
+                raise ValueError(f"{key} is registered twice")
+            table[key] = function
+        return function
+
+    return keep
+
 
 SIGNATURE = inspect.signature(lambda wildcards: None)
 
@@ -55,12 +126,12 @@ class Plan:
         self.machines = Machines(bench, estimate and estimate(self), {} if ceilings is None else ceilings, options)
 
     # ---- what rules ask for ------------------------------------------------------------------------------------
-    def inputs(self, rule: str) -> Callable[[Any], registry.Files]:
+    def inputs(self, rule: str) -> Callable[[Any], Files]:
         """The `input: unpack()` of a rule: wildcards -> paths by name."""
-        function = registry.INPUTS[rule]
+        function = INPUTS[rule]
 
         @with_signature(SIGNATURE)
-        def files(wildcards: Any) -> registry.Files:
+        def files(wildcards: Any) -> Files:
             listed = function(self, wildcards)
             for value in listed.values():
                 refuse_braces([value] if isinstance(value, str) else value)
@@ -69,7 +140,7 @@ class Plan:
 
         return files
 
-    def _sections_of(self, rule: str, files: registry.Files, split: str) -> list[str]:
+    def _sections_of(self, rule: str, files: Files, split: str) -> list[str]:
         """Manifests of queries and judgements that a rule reads next to the corpora of users' folders."""
         listed = {path for value in files.values() for path in ([value] if isinstance(value, str) else value)}
         names = [name for name in self.bench.folders if paths.collection(name) in listed]
@@ -84,7 +155,7 @@ class Plan:
 
     def settings(self, rule: str) -> Callable[[Any], str]:
         """The `params: settings=` of a rule: wildcards -> canonical JSON, so that equal settings look equal."""
-        function, nodes = registry.PARAMS[rule], self.machines.nodes(rule)
+        function, nodes = PARAMS[rule], self.machines.nodes(rule)
 
         @with_signature(SIGNATURE)
         def render(wildcards: Any) -> str:
@@ -114,10 +185,10 @@ class Plan:
 
     def _draws(self, rule: str, wildcards: Any) -> bool:
         """Whether a job draws random numbers; only those run again when the seed changes."""
-        draws = registry.DRAWS.get(rule)
+        draws = DRAWS.get(rule)
         return RULES[rule].seeded if draws is None else draws(self, wildcards)
 
-    def added(self, table: registry.Additions, rule: str, link: Link) -> dict[str, Any]:
+    def added(self, table: Additions, rule: str, link: Link) -> dict[str, Any]:
         """Join what the fields of a stage add to a rule's inputs or params."""
         stage, added = self.chains.find_stage(link), dict[str, Any]()
         for (name, field), function in table.items():

@@ -8,8 +8,7 @@ from zerodr.config.methods import TrainedMethod
 from zerodr.config.papers import LAB, Paper
 from zerodr.config.registry import Collection
 from zerodr.errors import ConfigError
-from zerodr.plan.plan import Plan
-from zerodr.plan.registry import Params
+from zerodr.plan.plan import Params, Plan
 
 ABSENT = object()
 NOTE = "not as in the paper"

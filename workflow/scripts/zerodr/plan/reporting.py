@@ -9,9 +9,8 @@ from zerodr.config.methods import FeedbackMethod, FusionMethod, MixtureMethod, R
 from zerodr.config.recipes import INIT
 from zerodr.config.settings import Config
 from zerodr.plan import paths
-from zerodr.plan.plan import Plan
+from zerodr.plan.plan import REMARKS, Files, Params, Plan, inputs, params
 from zerodr.plan.published import comparison, modes_of_method
-from zerodr.plan.registry import REMARKS, Files, Params, inputs, params
 
 TEXTS = {"queries": 20, "documents": 10}  # on a page: queries that gained and that lost most; documents of each
 SHOWN = {

@@ -10,8 +10,7 @@ from zerodr.config.training import InitSettings, PairSettings
 from zerodr.plan import paths
 from zerodr.plan.dense import corpus_embeddings, model_of
 from zerodr.plan.lines import Link, link_of
-from zerodr.plan.plan import Plan
-from zerodr.plan.registry import ADDED_INPUTS, ADDED_PARAMS, Files, Params, adds_inputs, draws, inputs, params
+from zerodr.plan.plan import ADDED_INPUTS, ADDED_PARAMS, Files, Params, Plan, adds_inputs, draws, inputs, params
 
 
 @inputs("init_model")

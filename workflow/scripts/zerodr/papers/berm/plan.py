@@ -12,8 +12,7 @@ from zerodr.plan.items import Reads, counterparts, reads
 from zerodr.plan.lines import SCOPE, Link, link_of
 from zerodr.plan.mining import INDEX
 from zerodr.plan.patterns import alternatives
-from zerodr.plan.plan import Plan
-from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
+from zerodr.plan.plan import Files, Params, Plan, adds_inputs, inputs, params
 from zerodr.plan.rules import ADDITIONS, RULES, VERSIONS, Need, Rule, encoding
 from zerodr.plan.targets import Placeholder, Target, add_targets
 

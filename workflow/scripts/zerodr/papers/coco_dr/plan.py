@@ -19,8 +19,7 @@ from zerodr.papers.coco_dr.settings import ClusterSettings, GroupKeys
 from zerodr.plan import paths
 from zerodr.plan.items import Reads, counterparts, judged_split, per_query, reads
 from zerodr.plan.lines import SCOPE, Link, link_of
-from zerodr.plan.plan import Plan
-from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
+from zerodr.plan.plan import Files, Params, Plan, adds_inputs, inputs, params
 from zerodr.plan.rules import ADDITIONS, RULES, VERSIONS, Need, Rule
 
 CLUSTERING, MEASURING = Need(6000, 0, 60, threads=8), Need(6000, 500, 60, threads=8, gpu=True)

@@ -8,8 +8,7 @@ from zerodr.papers.ddr.items import AdaptationItem, ModuleLossesItem, Parameters
 from zerodr.papers.ddr.settings import AssembleStage, ModuleKeys, RemSettings
 from zerodr.plan.items import Reads, counterparts, reads, target_steps
 from zerodr.plan.lines import Link, link_of
-from zerodr.plan.plan import Plan
-from zerodr.plan.registry import Files, Params, adds_inputs, inputs, params
+from zerodr.plan.plan import Files, Params, Plan, adds_inputs, inputs, params
 from zerodr.plan.rules import ADDITIONS, RULES, Need, Rule
 
 ADDITIONS |= {"rem": 1}

@@ -9,8 +9,7 @@ from zerodr.plan import paths
 from zerodr.plan.dense import corpus_embeddings, query_embeddings
 from zerodr.plan.items import Reads, counterparts, judged_split, reads, target_steps
 from zerodr.plan.lines import SCOPE, Link
-from zerodr.plan.plan import Plan
-from zerodr.plan.registry import READS_TARGET, Files, Params, adds_inputs, adds_params, inputs, params, remarks
+from zerodr.plan.plan import READS_TARGET, Files, Params, Plan, adds_inputs, adds_params, inputs, params, remarks
 from zerodr.plan.rules import ADDITIONS, RULES, Need, Rule
 from zerodr.plan.targets import Placeholder, Target, add_targets
 

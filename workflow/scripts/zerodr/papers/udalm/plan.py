@@ -4,8 +4,7 @@ from zerodr.errors import ConfigError
 from zerodr.papers.udalm.settings import KEY
 from zerodr.plan import paths
 from zerodr.plan.lines import Link
-from zerodr.plan.plan import Plan
-from zerodr.plan.registry import READS_TARGET, Files, Params, adds_inputs, adds_params
+from zerodr.plan.plan import READS_TARGET, Files, Params, Plan, adds_inputs, adds_params
 from zerodr.plan.rules import ADDITIONS
 
 ADDITIONS |= {KEY: 1}

@@ -27,8 +27,7 @@ from zerodr.plan.dense import embedding
 from zerodr.plan.items import Reads, reads
 from zerodr.plan.lexical import ranking
 from zerodr.plan.lines import SCOPE, Link, link_of
-from zerodr.plan.plan import Plan
-from zerodr.plan.registry import Files, Params, adds_params, inputs, params, remarks
+from zerodr.plan.plan import Files, Params, Plan, adds_params, inputs, params, remarks
 from zerodr.plan.rules import ADDITIONS, RULES, VERSIONS, Need, Rule, training
 from zerodr.plan.targets import Placeholder, Target, add_targets
 from zerodr.plan.training import finetune_params

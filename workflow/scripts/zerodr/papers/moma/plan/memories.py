@@ -15,8 +15,7 @@ from zerodr.papers.moma.settings import SOURCE, TARGET, InferenceSettings, Memor
 from zerodr.plan import paths
 from zerodr.plan.dense import embedding
 from zerodr.plan.lines import Link, link_of
-from zerodr.plan.plan import Plan, shard_numbers
-from zerodr.plan.registry import Files, Params, embeds_queries, inputs, params
+from zerodr.plan.plan import Files, Params, Plan, embeds_queries, inputs, params, shard_numbers
 from zerodr.plan.rules import RULES, VERSIONS, Need, Rule, encoding
 
 LEARNING, SEARCH = "learning", "search"

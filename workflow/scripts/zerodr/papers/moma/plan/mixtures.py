@@ -12,8 +12,7 @@ from zerodr.plan.dense import embeddings_for, searched_queries
 from zerodr.plan.items import Reads, counterparts, judged_split, reads
 from zerodr.plan.lexical import ranking
 from zerodr.plan.mining import PROTOCOL
-from zerodr.plan.plan import Plan
-from zerodr.plan.registry import Files, Params, inputs, params
+from zerodr.plan.plan import Files, Params, Plan, inputs, params
 from zerodr.plan.rules import RULES, Need, Rule
 
 RULES |= {
