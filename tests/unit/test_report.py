@@ -71,9 +71,11 @@ def test_what_was_left_out_and_warned_is_listed():
 
 def test_mining_and_spans_have_a_row_a_job():
     mined = {"statistics": {"queries": {"mined": 7}, "negatives": {"kept": 35}}}
-    (row,) = costs.mined([record("mine_negatives", notes=mined), record("finetune")])
+    (row,) = costs.rows_of([record("mine_negatives", notes=mined), record("finetune")], "mine", costs.MINED)
     assert (row["name"], row["queries"], row["negatives"], row["suspected positives"]) == ("m s", 7, 35, None)
-    (row,) = costs.spans([record("cut_spans", notes={"statistics": {"documents": 9, "drop_rate": 0.1}})])
+    (row,) = costs.rows_of(
+        [record("cut_spans", notes={"statistics": {"documents": 9, "drop_rate": 0.1}})], "cut", costs.SPANS
+    )
     assert (row["documents"], row["dropped"]) == (9, 0.1)
 
 

@@ -122,17 +122,8 @@ def name_of(record: Record) -> str:
     return " ".join(filter(None, record["wildcards"].values())) or record["rule"]
 
 
-def mined(jobs: Iterable[Record]) -> list[dict[str, Any]]:
-    """Rows of mining statistics: `name` and the columns MINED."""
-    return _rows(jobs, "mine", MINED)
-
-
-def spans(jobs: Iterable[Record]) -> list[dict[str, Any]]:
-    """Rows of span statistics: `name` and the columns SPANS."""
-    return _rows(jobs, "cut", SPANS)
-
-
-def _rows(jobs: Iterable[Record], kind: Kind, columns: Mapping[str, tuple[str, ...]]) -> list[dict[str, Any]]:
+def rows_of(jobs: Iterable[Record], kind: Kind, columns: Mapping[str, tuple[str, ...]]) -> list[dict[str, Any]]:
+    """Rows of statistics of a kind of jobs: `name`, and the columns MINED or SPANS."""
     rows = []
     for record in jobs:
         if facts_of(record["rule"]).kind == kind:

@@ -34,9 +34,7 @@ def write_report(plan: Plan, target: Path = REPORT) -> Path:
     missing = [path for listed in files.values() for path in listed if not path.exists()]
     if missing:
         problem = f"is missing: the report needs a finished main table ({len(missing)} files are missing)"
-        settings = validate(LeaderboardSettings, leaderboard_params(plan, None), "report")
-        step = command(paths.beir(f"{plan.selection}.html"), (*settings.words, *settings.choice))
-        raise ArtifactError(missing[0], problem, f"run: make mini, or {step}")
+        raise ArtifactError(missing[0], problem, f"run: make mini, or {_command(plan)}")
     refuse_other_settings(plan)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(html.fill("report.html", **report(plan, files, Graph())), encoding="utf-8")
@@ -57,9 +55,17 @@ def refuse_other_settings(plan: Plan) -> None:
             continue
         now, then = json.loads(plan.settings(record["rule"])(wildcards))["settings"], record["spec"]["params"]
         if differ := sorted(key for key in {*now, *then} if now.get(key) != then.get(key)):
-            settings = validate(LeaderboardSettings, leaderboard_params(plan, None), "report")
-            step = command(paths.beir(f"{plan.selection}.html"), (*settings.words, *settings.choice))
-            raise ArtifactError(table, f"was made with other settings ({', '.join(differ)})", f"make it anew: {step}")
+            problem = f"was made with other settings ({', '.join(differ)})"
+            raise ArtifactError(table, problem, f"make it anew: {_command(plan)}")
+
+
+def _settings(plan: Plan) -> LeaderboardSettings:
+    return validate(LeaderboardSettings, leaderboard_params(plan, None), "report")
+
+
+def _command(plan: Plan) -> str:
+    settings = _settings(plan)
+    return command(paths.beir(f"{plan.selection}.html"), (*settings.words, *settings.choice))
 
 
 def _files(plan: Plan) -> dict[str, list[Path]]:
@@ -69,23 +75,21 @@ def _files(plan: Plan) -> dict[str, list[Path]]:
 
 def report(plan: Plan, files: dict[str, list[Path]], graph: Graph) -> dict[str, Any]:
     """Collect what the template shows."""
-    params = leaderboard_params(plan, None)
-    settings = validate(LeaderboardSettings, params, "report")
-    context = leaderboard(files, settings, graph, folder="beir/")
+    context = leaderboard(files, _settings(plan), graph, folder="beir/")
     jobs = jobs_above(graph, map(str, files["summaries"]))
     return context | {
         "title": f"zerodr: report on {plan.selection}",
         "figures": _figures(plan),
         "trainings": _trainings(jobs),
-        "mined": costs.mined(jobs),
+        "mined": costs.rows_of(jobs, "mine", costs.MINED),
         "mined_columns": list(costs.MINED),
-        "spans": costs.spans(jobs),
+        "spans": costs.rows_of(jobs, "cut", costs.SPANS),
         "spans_columns": list(costs.SPANS),
         "dropped": costs.dropped(jobs),
         "warnings": costs.warnings(jobs),
         "costs": costs.cost_by_rule(jobs),
         "versions": _versions(jobs),
-        "command": command(paths.beir(f"{plan.selection}.html"), (*settings.words, *settings.choice)),
+        "command": _command(plan),
     }
 
 
