@@ -48,7 +48,12 @@ def rank_bm25(stage: Stage) -> None:
     """
     settings = validate(RankSettings, stage.params, stage.spec.name())
     folder, collection = stage.path("index"), stage.path("collection")
-    about = _check_index(folder, collection)
+    about, step = read_about(folder), "run the target index_bm25 of this collection again"
+    if about.get("backend") != BACKEND:
+        raise ArtifactError(folder, f"is an index of backend {about.get('backend')}, expected {BACKEND}", step)
+    indexed, expected = about["documents"] + about["blank_documents"], corpus_size(collection)
+    if indexed != expected:
+        raise ArtifactError(folder, f"is of a corpus of {indexed} documents, {collection.name} has {expected}", step)
     queries = ranked_queries(stage, split_queries(collection, settings.split))
     index = LightIndex.load(folder, settings.k1, settings.b)
     without = rank_queries(index, read_ids(folder), queries, settings, stage.output("candidates"), stage.threads)
@@ -76,16 +81,6 @@ def rank_queries(
             progress.add(len(texts))
     progress.finish()
     return without
-
-
-def _check_index(folder: Path, collection: Path) -> dict[str, object]:
-    about, step = read_about(folder), "run the target index_bm25 of this collection again"
-    if about.get("backend") != BACKEND:
-        raise ArtifactError(folder, f"is an index of backend {about.get('backend')}, expected {BACKEND}", step)
-    indexed, expected = about["documents"] + about["blank_documents"], corpus_size(collection)
-    if indexed != expected:
-        raise ArtifactError(folder, f"is of a corpus of {indexed} documents, {collection.name} has {expected}", step)
-    return about
 
 
 BATCH = 256
@@ -123,9 +118,7 @@ def open_index(folder: Path, settings: SearchSettings, threads: int) -> Search:
     built = {key: about.get(key) for key in expected}
     if built != expected:
         raise ArtifactError(folder, f"is an index of {built}, expected {expected}", "run the target index_bm25 again")
-    if settings.backend == "bm25s":
-        from zerodr.lexical.light import LightIndex
-
+    if settings.backend == BACKEND:
         light = LightIndex.load(folder, settings.k1, settings.b)
         return lambda texts, depth: light.search_texts(texts, depth, threads)
     from zerodr.lexical.lucene import CONTENTS, TITLE, LuceneSearcher
