@@ -153,8 +153,7 @@ def weighted_jaccard(one: Counter[str], other: Counter[str]) -> float | None:
 
 def query_type(text: str) -> str:
     """Return one of the nine types, by the first word."""
-    match = _WORD.search(text.lower())
-    word = match.group() if match else ""
+    word = next((match.group() for match in _WORD.finditer(text.lower())), "")
     if word in FIRST_WORDS:
         return word
     return "yes/no" if word in YES_NO_WORDS else "declarative"
