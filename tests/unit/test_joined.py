@@ -15,8 +15,7 @@ from retriever_helpers import EMBEDDING, JOIN, NAMES
 from tests.unit.memory_plan_helpers import plan
 
 from zerodr.artifacts.rankings import read_rankings
-from zerodr.collections.access import split_queries
-from zerodr.collections.memories import MemoryTexts
+from zerodr.collections.access import MemoryTexts, split_queries
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.start.initial import from_scratch

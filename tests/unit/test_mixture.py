@@ -16,8 +16,16 @@ from hypothesis import strategies as st
 from zerodr.artifacts.rankings import read_rankings
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
-from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, shard_rows
-from zerodr.collections.memories import MemoryTexts, folded, memories_of, memory_of, namespaced
+from zerodr.collections.access import (
+    CORPUS_SCHEMA,
+    QUERY_SCHEMA,
+    MemoryTexts,
+    folded,
+    memories_of,
+    memory_of,
+    namespaced,
+    shard_rows,
+)
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
 from zerodr.papers.moma.search_memory import without
 from zerodr.plan.paths import shard

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from collection_helpers import CORPUS, QUERIES, beir_zip, json_lines, write_tar, write_zip
 
+from zerodr.collections.access import joined_texts
 from zerodr.collections.archives import FolderArchive, open_archive
-from zerodr.collections.memories import joined_texts
 from zerodr.collections.readers import READERS, open_reader
 from zerodr.config.registry import read_registry
 from zerodr.errors import CollectionError, ConfigError

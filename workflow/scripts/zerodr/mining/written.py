@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import corpus_ids, read_corpus
-from zerodr.collections.memories import joined_texts
+from zerodr.collections.access import corpus_ids, joined_texts, read_corpus
 from zerodr.config.generation import WriterSettings
 from zerodr.lexical.folder import read_ids
 from zerodr.lexical.light import LightIndex

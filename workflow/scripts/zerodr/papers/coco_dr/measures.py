@@ -20,8 +20,7 @@ from pydantic import Field
 
 from zerodr.artifacts.record import read_state, write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import CORPUS_SCHEMA, GROUPS, read_qrels, read_texts, split_queries
-from zerodr.collections.memories import joined_texts
+from zerodr.collections.access import CORPUS_SCHEMA, GROUPS, joined_texts, read_qrels, read_texts, split_queries
 from zerodr.config.base import Settings, validate
 from zerodr.config.pretraining import PretrainSettings
 from zerodr.encoders.network.trainable import BiEncoder

@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from zerodr.collections.access import read_corpus, split_queries, unlabelled_queries
-from zerodr.collections.memories import joined_texts
+from zerodr.collections.access import joined_texts, read_corpus, split_queries, unlabelled_queries
 from zerodr.errors import CollectionError
 from zerodr.papers.modir.settings import TargetQueries, TargetTexts
 from zerodr.training.data.batches import epoch_order

@@ -23,8 +23,7 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.rankings import iterate_rankings
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import CORPUS_SCHEMA, ROW_GROUP, qrels_files, queries_file
-from zerodr.collections.memories import MemoryTexts, memory_of
+from zerodr.collections.access import CORPUS_SCHEMA, ROW_GROUP, MemoryTexts, memory_of, qrels_files, queries_file
 from zerodr.config.base import Settings, validate
 from zerodr.config.params import FinetuneParams
 from zerodr.errors import ArtifactError, CollectionError

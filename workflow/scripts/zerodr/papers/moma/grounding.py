@@ -12,8 +12,7 @@ from zerodr.artifacts.parquet import AGAIN
 from zerodr.artifacts.rankings import read_depth, read_rankings
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
-from zerodr.collections.access import corpus_ids, read_qrels
-from zerodr.collections.memories import COLON, MemoryTexts
+from zerodr.collections.access import COLON, MemoryTexts, corpus_ids, read_qrels
 from zerodr.errors import ArtifactError
 
 Barred = tuple[Path, str, str] | None

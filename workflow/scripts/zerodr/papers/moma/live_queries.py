@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from zerodr.collections.memories import memory_of
+from zerodr.collections.access import memory_of
 from zerodr.encoders.folder.contract import read_json
 from zerodr.errors import ConfigError, nearest
 from zerodr.lookup.sources import Source

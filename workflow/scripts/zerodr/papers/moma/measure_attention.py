@@ -19,8 +19,7 @@ from zerodr.artifacts.parquet import GroupWriter, list_array
 from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
-from zerodr.collections.access import split_queries
-from zerodr.collections.memories import MemoryTexts, memory_of
+from zerodr.collections.access import MemoryTexts, memory_of, split_queries
 from zerodr.config.base import Settings, validate
 from zerodr.encoders.network.moving import features_on
 from zerodr.errors import ModelError

@@ -20,8 +20,7 @@ from torch.nn import functional as F
 
 from zerodr.artifacts.parquet import AGAIN
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import corpus_ids
-from zerodr.collections.memories import namespaced
+from zerodr.collections.access import corpus_ids, namespaced
 from zerodr.encoders.folder.attention import WEIGHTS
 from zerodr.errors import ArtifactError
 from zerodr.retrieval.candidates import join

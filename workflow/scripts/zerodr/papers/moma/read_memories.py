@@ -6,8 +6,7 @@ import torch
 from zerodr.artifacts.parquet import AGAIN
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
-from zerodr.collections.access import split_queries
-from zerodr.collections.memories import namespaced
+from zerodr.collections.access import namespaced, split_queries
 from zerodr.config.base import Settings, validate
 from zerodr.errors import ArtifactError
 from zerodr.papers.moma.mixture import Mixture, Reader

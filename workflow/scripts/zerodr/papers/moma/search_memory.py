@@ -21,8 +21,17 @@ from zerodr.artifacts.progress import Progress
 from zerodr.artifacts.rankings import Rankings, RankingsWriter
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
-from zerodr.collections.access import RankingSettings, SplitSettings, corpus_ids, corpus_size, shard_rows, split_queries
-from zerodr.collections.memories import equal_rows, folded, namespaced
+from zerodr.collections.access import (
+    RankingSettings,
+    SplitSettings,
+    corpus_ids,
+    corpus_size,
+    equal_rows,
+    folded,
+    namespaced,
+    shard_rows,
+    split_queries,
+)
 from zerodr.config.base import validate
 from zerodr.config.index import IndexSettings
 from zerodr.errors import ArtifactError, CollectionError, ConfigError

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from zerodr.collections.access import corpus_ids, read_corpus, read_queries
-from zerodr.collections.memories import TEXT, joined_texts
+from zerodr.collections.access import TEXT, corpus_ids, joined_texts, read_corpus, read_queries
 from zerodr.errors import ArtifactError
 from zerodr.mining.statistics import JUDGED, SCORES
 
