@@ -145,7 +145,7 @@ VERSIONS = {
     "training.pretrain:pretrain": 4,
     "training.kinds:init_model": 2,
     "encoders.publishing.adapted:export_adapted": 4,
-    "training.teaching.teacher:score_pairs": 2,
+    "training.teaching.scoring:score_pairs": 2,
     "evaluation.compare:compare_runs": 2,
     "evaluation.evaluate:evaluate_run": 2,
     "evaluation.judge_adaptation:judge_adaptation": 6,
@@ -258,7 +258,7 @@ RULES = {
     "export_adapted": Rule(
         "encoders.publishing.adapted:export_adapted", "export", Need(6000, 500, 30, 10), writes="model"
     ),
-    "score_pairs": Rule("training.teaching.teacher:score_pairs", "score", encoding(8000, 0, 1440), time="pairs"),
+    "score_pairs": Rule("training.teaching.scoring:score_pairs", "score", encoding(8000, 0, 1440), time="pairs"),
     "evaluate_run": Rule("evaluation.evaluate:evaluate_run", "evaluate", Need(3000, 0, 15), seeded=True),
     "judge_adaptation": Rule("evaluation.judge_adaptation:judge_adaptation", "judge", Need(3000, 0, 15), seeded=True),
     "compare_runs": Rule("evaluation.compare:compare_runs", "report", Need(4000, 0, 30), seeded=True),

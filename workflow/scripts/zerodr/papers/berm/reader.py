@@ -34,8 +34,7 @@ from zerodr.papers.berm.unit_spans import first_letters
 from zerodr.training.data.batches import WASTE, length_groups
 from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.loop.speed import speed_up
-from zerodr.training.teaching.scoring import ScoreStore
-from zerodr.training.teaching.teacher import ScorePairsSettings
+from zerodr.training.teaching.scoring import ScorePairsSettings, ScoreStore
 
 BLOCK = 2048  # pairs between two records of progress
 

@@ -1,4 +1,4 @@
-"""Scores of mined pairs by a cross-encoder: distinct pairs once, in blocks that survive a kill.
+"""Stage `score_pairs`: score mined pairs by a cross-encoder, for distillation: distinct pairs once, in blocks.
 
 The plan of blocks and batches follows from the mined file and the settings alone, so a run that was killed and
 continued gives the same bytes.
@@ -9,20 +9,27 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
+from pydantic import Field
 
 from zerodr.artifacts.progress import Progress, log_waiting
 from zerodr.artifacts.record import read_state, write_json
-from zerodr.encoders.cross_encoder.network import Scorer
+from zerodr.artifacts.stage import Stage
+from zerodr.config.base import validate
+from zerodr.config.training import JoinedTexts
+from zerodr.encoders.cross_encoder.network import CrossEncoder, Scorer
 from zerodr.encoders.cross_encoder.pair_model import PairTokens
 from zerodr.encoders.inference.encoder import encode_batches
-from zerodr.errors import NonFiniteScore
+from zerodr.encoders.inference.processor import keep_freed_memory
+from zerodr.encoders.inference.token_store import TOKENS
+from zerodr.errors import ArtifactError, NonFiniteScore
 from zerodr.training.data.batches import WASTE, length_groups
-from zerodr.training.data.examples import Examples
+from zerodr.training.data.examples import MINED, SCORED, Examples, load_examples
 from zerodr.training.data.tokens import SharedTokens
 from zerodr.training.loop.feed import Feed
 from zerodr.training.teaching.pairs import pair_tokens
@@ -235,3 +242,56 @@ def warn_of_guessing(name: str, statistics: dict[str, float]) -> None:
             100 * chance,
             statistics["margin_deviation"],
         )
+
+
+class ScorePairsSettings(JoinedTexts):
+    """Params of rule score_pairs."""
+
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of the network; what comes out is float32."""
+    batch_pairs: int = Field(64, ge=1)
+    """Most pairs of a batch."""
+
+
+def score_pairs(stage: Stage) -> None:
+    """Stage: inputs `teacher`, `mined`, `source`; output `scored`: scored.parquet, the mined rows with `scores`.
+
+    Raises:
+        ModelError: the teacher was never trained.
+        ArtifactError: the mined file is of another corpus, or has scores already.
+        NonFiniteScore: names the first pair that has no finite score.
+    """
+    settings = validate(ScorePairsSettings, stage.params, stage.spec.name())
+    os.environ.setdefault("RAYON_NUM_THREADS", str(stage.threads))  # threads of the tokenizer
+    keep_freed_memory()
+    model = CrossEncoder.load_trained(stage.path("teacher"), settings.precision)
+    file = stage.path("mined") / MINED
+    examples = load_examples(stage.path("mined"), stage.path("source"), settings.title_join)
+    table, pairs = pq.read_table(file), pairs_of(examples)
+    if "scores" in table.column_names:
+        raise ArtifactError(file, "has a column scores already", "give the mining stage's own output")
+    scorer = Scorer(model, "cuda" if torch.cuda.is_available() else "cpu")
+    facts = {"device": scorer.device, "backend": scorer.backend}
+    store = ScoreStore(stage.state, facts | {"torch": torch.__version__, "pairs": len(pairs.rows)})
+    resumed, started = store.done, time.monotonic()
+    how = Scoring(stage.spec.name(), settings.batch_pairs, stage.threads, SharedTokens(TOKENS))
+    scores, waited = score_all(scorer, examples, pairs, store, how)
+    slots = pairs.spread(scores)
+    pq.write_table(table.append_column("scores", pairs.column(slots)), stage.output("scored") / SCORED)
+    stage.metric("pairs_per_second", (len(scores) - resumed) / max(time.monotonic() - started, 1e-9))
+    statistics = score_statistics(slots, pairs)
+    for name, value in statistics.items():
+        stage.metric(name, value)
+    warn_of_guessing(stage.spec.name(), statistics)
+    stage.note(
+        **facts,
+        precision=settings.precision,
+        queries=len(examples),
+        pairs=int(pairs.known.sum()),
+        distinct_pairs=len(scores),
+        queries_without_positive=int((examples.positives.sizes == 0).sum()),
+        queries_without_negative=int((examples.negatives.sizes == 0).sum()),
+        resumed_at=resumed,
+        waited_for_data=round(waited, 4),
+        **store.totals,
+    )
