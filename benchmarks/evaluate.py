@@ -49,8 +49,7 @@ def ours(folder: Path, any_space: bool) -> float:
     import pandas as pd
 
     from zerodr.artifacts import trec
-    from zerodr.evaluation.judged import judge
-    from zerodr.evaluation.metrics import measure
+    from zerodr.evaluation.metrics import judge, measure
 
     read = trec._read_any if any_space else trec.read_run
     qrels = pd.read_csv(folder / "qrels.tsv", sep=" ", names=["query", "q0", "document", "grade"])
