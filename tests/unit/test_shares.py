@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from moma_helpers import JOINS, collection, run
 
+from zerodr.collections.memories import MemoryTexts
 from zerodr.papers.moma.measure_attention import SCHEMA, Attended, shares_of
 
 
@@ -58,7 +59,12 @@ def test_the_stage_tells_shares_and_cases(tmp_path, monkeypatch):
         "memories": ["source/manifest.json", "other/manifest.json"],
     }
     params = {"collection": "source", "split": "train", "evaluated": False, "joins": JOINS, "cases": 2, "shown": 1}
+    passes, pass_over = [], MemoryTexts._of
+    monkeypatch.setattr(
+        MemoryTexts, "_of", lambda self, name, *rest: passes.append(name) or pass_over(self, name, *rest)
+    )
     run("papers.moma.measure_attention:measure_shares", inputs, {"shares": "shares.tsv", "cases": "cases.tsv"}, params)
+    assert passes == ["other"], "one pass over a memory for all cases"
     shares = pd.read_csv("shares.tsv", sep="\t").set_index("memory")
     assert set(shares.index) == {"other", "source:relevant", "source:other"}
     assert shares.loc["other", "attention_share"] == pytest.approx(0.75)

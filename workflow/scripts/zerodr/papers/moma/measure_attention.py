@@ -242,12 +242,14 @@ def cases_of(
 ) -> pd.DataFrame:
     """Queries with their most attended documents, their memory and text."""
     step = max(1, len(attended) // max(settings.cases, 1))
+    rows = list(attended[::step])[: settings.cases]
+    orders = [np.argsort(-np.asarray(row["attention"]), kind="stable")[: settings.shown] for row in rows]
+    keys = [row["documents"][index] for row, order in zip(rows, orders, strict=True) for index in order]
+    contents = iter(texts.texts(pa.array(keys, pa.string()), where).to_pylist())  # one pass over each memory
     lines: list[dict[str, Any]] = []
-    for row in list(attended[::step])[: settings.cases]:
-        order = np.argsort(-np.asarray(row["attention"]), kind="stable")[: settings.shown]
-        keys = [row["documents"][index] for index in order]
-        contents = texts.texts(pa.array(keys, pa.string()), where).to_pylist()
-        for rank, (index, key, text) in enumerate(zip(order, keys, contents, strict=True), 1):
+    for row, order in zip(rows, orders, strict=True):
+        for rank, index in enumerate(order, 1):
+            key = row["documents"][index]
             lines.append(
                 {
                     "query": row["query"],
@@ -258,7 +260,7 @@ def cases_of(
                     "attention": row["attention"][index],
                     "retrieved_at": int(index) + 1,
                     "relevant": key in relevant.get(row["query"], ()),
-                    "document_text": " ".join(text.split()),
+                    "document_text": " ".join(next(contents).split()),
                 }
             )
     return pd.DataFrame(lines, columns=CASE_COLUMNS)
