@@ -9,7 +9,10 @@ from tests.unit.config_helpers import add_variants, lab_plan, params, root
 
 from zerodr.config.recipes import INIT
 from zerodr.errors import ConfigError
+from zerodr.papers.berm.items import UnitsItem
 from zerodr.papers.berm.plan import cut_units, labelled_units, units_read
+from zerodr.plan import paths
+from zerodr.plan.items import read_item
 from zerodr.plan.lines import Link
 
 __all__ = ["root"]
@@ -41,6 +44,15 @@ def test_pretraining_is_told_of_r1_only_where_it_has_it(root):
     assert chains.parent(Link("coco-berm+balanced-coco", "ep0")) == Link("coco-dr+r1", "coco")
     assert chains.parent(Link("coco-berm", "ep0")) == Link("coco-dr", "coco")
     assert chains.cut(Link("coco-dr+r1", "coco")) == Link("coco-dr+long-spans", "coco")
+
+
+def test_each_seed_is_measured_over_the_pairs_that_it_drew(root):
+    made = lab_plan(root, seeds=(14,))
+    own, whole = ("berm-dpr+bm25-labels", "berm-dpr+gate-unseen")  # pairs of 20,000 drawn questions, of all questions
+    for units_of, of_seed in ((own, "berm-dpr-seed14+bm25-labels"), (whole, whole)):
+        item = UnitsItem(kind="units", title="x", units_of=units_of, methods=("berm-dpr",), measures=("unit_norm",))
+        measures = read_item(made, item, []).files["measures"]
+        assert measures == [paths.unit_measures(units_of, "berm-dpr"), paths.unit_measures(of_seed, "berm-dpr-seed14")]
 
 
 @pytest.mark.parametrize("objective", ["condenser", "simcse", "tsdae", "ict"])

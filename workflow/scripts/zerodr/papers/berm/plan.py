@@ -218,7 +218,16 @@ def _measure_params(plan: Plan, wc: Any) -> Params:
 
 @reads(UnitsItem)
 def _units_item(plan: Plan, item: UnitsItem, collections: list[str]) -> Reads:
-    """Read a model's measures; where the run has further seeds, those of its counterparts too."""
-    seeds = counterparts(plan, list(item.methods))
-    measures = [paths.unit_measures(item.units_of, one["names"][name]) for one in seeds for name in item.methods]
+    """Read a model's measures; where the run has further seeds, those of its counterparts too.
+
+    Where the pairs are a sample, which the seed draws, each seed is measured over its own.
+    """
+    cut = item.units_of in methods_with_units(plan)
+    sampled = cut and mined_sample(plan, plan.chains.link(item.units_of)) is not None
+    seeds = counterparts(plan, [*dict.fromkeys([*item.methods, *([item.units_of] if sampled else [])])])
+    measures = [
+        paths.unit_measures(one["names"][item.units_of] if sampled else item.units_of, one["names"][name])
+        for one in seeds
+        for name in item.methods
+    ]
     return Reads(named=list(item.methods), files={"measures": measures}, values=seeds if plan.config.seeds else [])
