@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from tests.unit.config_helpers import add_variants, lab_plan, params, root
+from tests.unit.config_helpers import add_variants, inputs, lab_plan, params, root
 
 from zerodr.errors import ConfigError
 from zerodr.plan.chains import Link
@@ -212,6 +212,24 @@ def test_gated_corpora_are_left_out_of_pretraining_and_told(root):
     assert closed["settings"]["left_out"] == ["robust04"] and opened["settings"]["left_out"] == []
     link = Link("coco-dr", "coco")
     assert "robust04" not in lab_plan(root, scale="paper", collections=("scifact", "robust04")).chains.corpora(link)
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        (
+            {"corpora": ["robust04"]},
+            "no corpus to learn from: robust04 gated and not available: name others .* `gated`",
+        ),
+        ({"corpora": ["scifact"], "without": ["scifact"]}, "no corpus to learn from: `without` leaves out all of them"),
+    ],
+)
+def test_a_pretraining_without_a_corpus_is_refused_when_planned(root, keys, told):
+    """The job was planned, and ended with numpy's ValueError ('need at least one array to concatenate')."""
+    add_variants(root, "coco-dr", odd={"settings": {"chain": {"coco": keys}}})
+    made = lab_plan(root, scale="paper", collections=("scifact",))
+    with pytest.raises(ConfigError, match=rf"coco-dr\+odd@coco: has {told}"):
+        inputs(made, "pretrain", model="coco-dr+odd", stage="coco", scope="shared")
 
 
 def test_coco_dr_lowers_its_rate_by_episode_as_the_released_schedule_does(root):

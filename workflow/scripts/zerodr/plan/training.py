@@ -7,6 +7,7 @@ from zerodr.config.recipes import INIT
 from zerodr.config.stages import FinetuneStage
 from zerodr.config.starts import SCRATCH
 from zerodr.config.training import InitSettings, PairSettings
+from zerodr.errors import ConfigError
 from zerodr.plan import paths
 from zerodr.plan.dense import corpus_embeddings, model_of
 from zerodr.plan.lines import Link, link_of
@@ -123,9 +124,18 @@ def _cut_params(plan: Plan, wc: Any) -> Params:
 
 @inputs("pretrain")
 def _pretrain_inputs(plan: Plan, wc: Any) -> Files:
-    """The parent model, and spans of corpora or whole corpora."""
+    """The parent model, and spans of corpora or whole corpora.
+
+    Raises:
+        ConfigError: no corpus is left to learn from.
+    """
     link = plan.link(wc)
     model, corpora = plan.chains.model(plan.chains.parent(link)), plan.chains.corpora(link)
+    if not corpora:
+        gated = ", ".join(plan.chains.left_out(link))
+        what = f"{gated} gated and not available" if gated else "`without` leaves out all of them"
+        step = f"name others in `corpora`{', or put them into a mirror folder and name them in `gated`' * bool(gated)}"
+        raise ConfigError(link.name, f"has no corpus to learn from: {what}", step)
     if plan.chains.pretraining(link).cut is None:
         return {"model": model, "collections": [paths.collection(name) for name in corpora]}
     cut = plan.chains.cut(link)
