@@ -114,3 +114,16 @@ def test_the_command(tmp_path):
     (tmp_path / "condenser/pytorch_model.bin").unlink()
     with pytest.raises(ModelError, match="download the whole checkpoint"):
         convert_checkpoint(tmp_path / "condenser", tmp_path / "other")
+
+
+def test_safetensors_in_several_files_are_copied_with_their_index(tmp_path):
+    """The index was left out, and the converted folder could not be loaded."""
+    checkpoint(tmp_path / "condenser")
+    (tmp_path / "condenser/pytorch_model.bin").unlink()
+    network().save_pretrained(tmp_path / "condenser", max_shard_size="40KB")
+    convert_checkpoint(tmp_path / "condenser", tmp_path / "safe")
+    assert len(list((tmp_path / "safe").glob("model-*.safetensors"))) > 1
+    settings = InitSettings(init=str(tmp_path / "safe"), query_tokens=12, document_tokens=40)
+    encoder, _ = from_checkpoint(settings, tmp_path / "safe", None, 0)
+    table = encoder.state_dict()["towers.shared.transformer.embeddings.word_embeddings.weight"]
+    assert torch.equal(table, network().bert.embeddings.word_embeddings.weight)

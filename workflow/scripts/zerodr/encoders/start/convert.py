@@ -48,7 +48,7 @@ def convert_checkpoint(source: Path, target: Path, skip_layer: int | None = None
         staged = Path(folder) / target.name
         staged.mkdir()
         for path in sorted(path for pattern in PATTERNS for path in source.glob(pattern)):
-            if not path.name.endswith(".index.json"):
+            if not path.name.endswith(".bin.index.json"):  # of pickled weights, which are one file then
                 shutil.copyfile(path, staged / path.name)
         _copy_modules(source, staged)
         facts = _convert_weights(source, staged) | _convert_head(source, staged, skip_layer)
