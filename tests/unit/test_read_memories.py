@@ -22,7 +22,7 @@ from zerodr.papers.moma import learn_mixture as learn_mixture_module
 from zerodr.papers.moma.learn_mixture import FACTS, learn_mixture
 from zerodr.papers.moma.mixture import Ranked, Reader
 from zerodr.papers.moma.read_memories import read_memories
-from zerodr.papers.moma.report_mixtures import mixtures
+from zerodr.papers.moma.report import mixtures
 from zerodr.plan.plan import PARAMS
 
 SIZE, COUNT = 24, 60

@@ -13,10 +13,12 @@ from zerodr.artifacts.stage import Stage
 from zerodr.config.item import Item
 from zerodr.config.quantities import shortened
 from zerodr.errors import ArtifactError
-from zerodr.papers.moma.items import CasesItem, ComponentsItem, SharesItem
+from zerodr.evaluation.numbers import signed
+from zerodr.papers.moma.items import CasesItem, ComponentsItem, MixturesItem, SharesItem
+from zerodr.papers.moma.learn_mixture import FACTS
 from zerodr.papers.moma.report_costs import hours, latency, memories
-from zerodr.papers.moma.report_mixtures import mixtures
 from zerodr.reporting.cells import Key
+from zerodr.reporting.claims import few_seeds
 from zerodr.reporting.item_inputs import ItemParams, ItemTable, Report, printed
 from zerodr.reporting.panels import legend, panels, style
 
@@ -28,6 +30,44 @@ if TYPE_CHECKING:
 MRR, RELEVANT = "dev.recip_rank_cut_10", "queries_with_relevant_document"
 SHOWN = 160  # characters of a text in the printed table; the tsv has all
 MAIN, AUGMENTER = "main model", "augmenter"
+
+
+def mixtures(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
+    """Average by episode what was found for held-out questions. Input `learned`, manifests by method, then seed."""
+    assert isinstance(item, MixturesItem)
+    seeds, rows = [one["seed"] for one in settings.values], list[pd.DataFrame]()
+    pairs = product(item.methods, seeds)
+    for (method, seed), path in zip(pairs, stage.paths("learned"), strict=True):
+        rows.append(pd.read_csv(path.parent / FACTS, sep="\t").assign(method=method, seed=seed))
+    frame = pd.concat(rows, ignore_index=True)
+    memories = list(dict.fromkeys(frame["memory"]))
+    table = [
+        line
+        for method, of_method in frame.groupby("method", sort=False)
+        for line in _shown(of_method, settings.methods[str(method)], memories)
+    ]
+    notes = [
+        f"held-out questions of {settings.source}: {rows[0]['questions'].iloc[0]}, not of the split that teaches, "
+        f"the same with every seed ({', '.join(map(str, seeds))}); reads a relevant one: questions with a judged "
+        "document among those that the augmenter after the episode finds; episode 0: the bi-encoder's own queries",
+        "change: from episode 0, mean over seeds and in brackets the least and the greatest of them; "
+        "of a memory: its share of the documents read / of the attention to them",
+    ]
+    header = ["", "episode", "reads a relevant one", "change", *memories]
+    return ItemTable(frame, notes + few_seeds(seeds), (header, table))
+
+
+def _shown(frame: pd.DataFrame, label: str, memories: list[str]) -> list[list[str]]:
+    once = frame.drop_duplicates(["seed", "episode"]).pivot(index="seed", columns="episode", values="relevant")
+    shown = []
+    for episode in once.columns:
+        change = once[episode] - once[0]
+        span = f"{signed(change.mean())} [{signed(change.min())}, {signed(change.max())}]" if episode else ""
+        means = frame[frame["episode"] == episode].groupby("memory", sort=False)[["documents", "attention"]].mean()
+        shares = {str(name): f"{one.documents:.1%} / {one.attention:.1%}" for name, one in means.iterrows()}
+        read = f"{np.mean(once[episode]):.1%}"
+        shown.append([label, str(episode), read, span, *(shares.get(name, "") for name in memories)])
+    return shown
 
 
 def shares(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
