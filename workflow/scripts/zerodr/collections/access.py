@@ -119,6 +119,18 @@ def read_corpus(
             first = last
 
 
+def read_rows(
+    folder: Path, rows: np.ndarray, columns: tuple[str, ...] = ("title", "text"), block: int = ROW_GROUP
+) -> Iterator[pa.RecordBatch]:
+    """Read the corpus rows `rows`, ascending, with one walk through the corpus, as batches that are not empty."""
+    first = 0
+    for batch in read_corpus(folder, columns=columns, block=block):
+        low, high = np.searchsorted(rows, [first, first + len(batch)])
+        if high > low:
+            yield batch.take(pa.array(rows[low:high] - first))
+        first += len(batch)
+
+
 def read_texts(folder: Path, ids: set[str]) -> dict[str, tuple[str, str]]:
     """Read title and text of some documents by id, from one walk through the corpus; unknown ids are left out."""
     wanted = pc.SetLookupOptions(value_set=pa.array(sorted(ids), pa.string()))
@@ -276,12 +288,9 @@ class MemoryTexts:
             problem = f"names {corpus_rows.null_count} documents that memory {name} lacks, the first is {first}"
             raise ArtifactError(where, problem, "retrieve from this memory again")
         rows, order = np.unique(corpus_rows.to_numpy(), return_inverse=True)
-        texts, first_row = [], 0
-        for block in read_corpus(self.folders[name], columns=("title", "text")):
-            low, high = np.searchsorted(rows, [first_row, first_row + len(block)])
-            if high > low:
-                texts += joined_texts(block.take(pa.array(rows[low:high] - first_row)), self.joins[name]).to_pylist()
-            first_row += len(block)
+        texts = list[str]()
+        for block in read_rows(self.folders[name], rows):
+            texts += joined_texts(block, self.joins[name]).to_pylist()
         return np.array(texts, object)[order] if texts else np.empty(0, object)
 
 

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from zerodr.artifacts.record import write_json
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import corpus_size, read_corpus, read_queries, split_queries
+from zerodr.collections.access import corpus_size, read_queries, read_rows, split_queries
 from zerodr.config.base import Settings, validate
 
 log = logging.getLogger("zerodr")
@@ -94,13 +93,8 @@ def describe(folder: Path, split: str, language: str, limit: int) -> Description
 
 def sampled_documents(folder: Path, limit: int) -> Iterator[str]:
     """Read title, blank, text of `min(limit, size)` documents: rows floor(i * size / limit)."""
-    size = corpus_size(folder)
-    rows = sample_rows(size, limit)
-    first = 0
-    for batch in read_corpus(folder, columns=("title", "text")):
-        sample = batch.take(pa.array(rows[(rows >= first) & (rows < first + len(batch))] - first))
-        yield from (f"{row['title']} {row['text']}" for row in sample.to_pylist())
-        first += len(batch)
+    for batch in read_rows(folder, sample_rows(corpus_size(folder), limit)):
+        yield from (f"{row['title']} {row['text']}" for row in batch.to_pylist())
 
 
 def sample_rows(size: int, limit: int) -> np.ndarray:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from zerodr.artifacts.manifest import object_digest
 from zerodr.artifacts.parquet import open_parquet
 from zerodr.artifacts.trec import strings
-from zerodr.collections.access import read_corpus, read_queries
+from zerodr.collections.access import read_queries, read_rows
 from zerodr.encoders.folder.contract import EncoderContract
 from zerodr.errors import ArtifactError, ModelError
 from zerodr.mining.positives import Positives, known_positives, rows_among
@@ -162,14 +162,9 @@ def _labels(path: Path, examples: Examples) -> np.ndarray:
 
 def passages_of(source: Path, rows: np.ndarray) -> Iterator[tuple[list[str], list[str], list[str]]]:
     """Ids, titles and texts of the corpus rows `rows` (ascending), some hundred at once."""
-    first = 0
-    for block in read_corpus(source, block=BLOCK):
-        low, high = np.searchsorted(rows, [first, first + len(block)])
-        if high > low:
-            chosen = block.take(pa.array(rows[low:high] - first))
-            ids, titles, texts = (chosen.column(name).to_pylist() for name in ("id", "title", "text"))
-            yield ids, [title or "" for title in titles], [text or "" for text in texts]
-        first += len(block)
+    for block in read_rows(source, rows, ("id", "title", "text"), BLOCK):
+        ids, titles, texts = (column.to_pylist() for column in block.columns)
+        yield ids, [title or "" for title in titles], [text or "" for text in texts]
 
 
 def passage_texts(source: Path, rows: np.ndarray, title_join: str | None) -> dict[str, tuple[str, int]]:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from zerodr.collections.access import joined_texts, read_corpus, split_queries, unlabelled_queries
+from zerodr.collections.access import joined_texts, read_corpus, read_rows, split_queries, unlabelled_queries
 from zerodr.errors import CollectionError
 from zerodr.papers.modir.settings import TargetQueries, TargetTexts
 from zerodr.training.data.batches import epoch_order
@@ -116,7 +116,8 @@ class TargetCorpus:
         chunks, first = [], 0
         for (folder, how), rows, end in zip(self.folders, self.usable, ends, strict=True):
             low, high = np.searchsorted(numbers, [first, end])
-            chunks += _rows(folder, how.title_join, rows[numbers[low:high] - first])
+            wanted = read_rows(folder, rows[numbers[low:high] - first])
+            chunks += [joined_texts(block, how.title_join) for block in wanted]
             first = int(end)
         return pa.concat_arrays(chunks)
 
@@ -204,16 +205,6 @@ def _with_text(folder: Path, title_join: str | None) -> tuple[np.ndarray, int]:
     ]
     flags = np.concatenate([column.to_numpy(zero_copy_only=False) for column in has]) if has else np.zeros(0, bool)
     return np.flatnonzero(flags), int((~flags).sum())
-
-
-def _rows(folder: Path, title_join: str | None, rows: np.ndarray) -> list[pa.Array]:
-    chunks, first = [], 0
-    for block in read_corpus(folder, columns=("title", "text")):
-        low, high = np.searchsorted(rows, [first, first + len(block)])
-        if high > low:
-            chunks.append(joined_texts(block.take(pa.array(rows[low:high] - first)), title_join))
-        first += len(block)
-    return chunks
 
 
 def _queries(folder: Path, split: str | None) -> list[str]:

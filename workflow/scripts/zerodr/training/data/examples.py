@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from zerodr.collections.access import TEXT, corpus_ids, joined_texts, read_corpus, read_queries
+from zerodr.collections.access import TEXT, corpus_ids, joined_texts, read_queries, read_rows
 from zerodr.errors import ArtifactError
 from zerodr.mining.statistics import JUDGED, SCORES
 
@@ -194,15 +194,8 @@ def _document_texts(path: Path, documents: pa.Array, source: Path, title_join: s
     """Read texts of `documents` with one pass over the corpus."""
     rows = _rows_in(path, "documents", documents, corpus_ids(source), source).to_numpy()
     order = np.argsort(rows, kind="stable")
-    wanted, chunks, first = rows[order], [], 0
-    for block in read_corpus(source, columns=("title", "text")):
-        low, high = np.searchsorted(wanted, [first, first + len(block)])
-        if high > low:
-            chunks.append(joined_texts(block.take(pa.array(wanted[low:high] - first)), title_join))
-        first += len(block)
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    return pa.concat_arrays(chunks).take(pa.array(back)) if chunks else pa.array([], TEXT)
+    chunks = [joined_texts(block, title_join) for block in read_rows(source, rows[order])]
+    return pa.concat_arrays(chunks).take(pa.array(np.argsort(order))) if chunks else pa.array([], TEXT)
 
 
 def _rows_in(path: Path, kind: str, wanted: pa.Array, known: pa.Array, source: Path) -> pa.Array:
