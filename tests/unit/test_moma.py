@@ -7,14 +7,18 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from moma_helpers import DOCUMENTS, K, run, sentence, written
 from retriever_helpers import EMBEDDING, JOIN, embed, here, made
 
 from zerodr.artifacts.rankings import read_rankings
+from zerodr.collections.access import corpus_ids
+from zerodr.collections.memories import MemoryTexts
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, ModelError
+from zerodr.papers.moma import retriever
 from zerodr.papers.moma.augmented_encoder import FUSION
 from zerodr.papers.moma.folders import AUGMENTER
 from zerodr.papers.moma.retriever import MoMA
@@ -155,6 +159,21 @@ def test_memories_of_another_augmenter_are_refused(here):
         model.plug(here / "exported-other")
     with pytest.raises(ConfigError, match="memory source: is not plugged in"):
         model.unplug("source")
+
+
+def test_one_query_gets_what_it_gets_among_others_without_their_search(here, monkeypatch):
+    model = MoMA.load(here / "model").plug(here / "exported-source").plug(here / "exported-other")
+    asked = ["copper engine", "a garden in winter", "market"]
+    together, texts = model.augment(asked), dict[str, str]()
+    for name in ("source", "other"):
+        keys = [f"{name}:{one}" for one in corpus_ids(Path(name)).to_pylist()]
+        read = MemoryTexts({name: Path(name)}, {name: JOIN}).texts(pa.array(keys), "")
+        texts |= dict(zip(keys, read.to_pylist(), strict=True))
+    monkeypatch.setattr(retriever, "search_exact", None)
+    monkeypatch.setattr(retriever.pc, "index_in", None)
+    assert [model.augment([one])[0] for one in asked] == together
+    assert model.texts_of(list(texts)) == list(texts.values())
+    assert model.texts_of(["source:d", "source:zz", "nowhere:d1"]) == ["", "", ""]
 
 
 def test_folders_that_are_no_whole_memory_are_refused(here):

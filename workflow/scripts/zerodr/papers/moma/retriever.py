@@ -12,8 +12,10 @@ A memory is a folder of documents with the augmenter's vectors. Plugging one in 
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
@@ -42,6 +44,7 @@ from zerodr.papers.moma.search_memory import check_size, refuse_equal
 from zerodr.retrieval.batching import plan_batches
 from zerodr.retrieval.candidates import id_ranks
 from zerodr.retrieval.exact import search_exact
+from zerodr.retrieval.single import SingleSearch
 from zerodr.retrieval.vectors import Vectors
 
 log = logging.getLogger("zerodr")
@@ -138,6 +141,7 @@ class PluggedMemory:
         bare: these without title; null where that is the same.
         vectors: of the documents, by the augmenter.
         ranks: of the ids, by which ties are broken.
+        order: rows by rank.
     """
 
     folder: Path
@@ -147,6 +151,28 @@ class PluggedMemory:
     bare: pa.Array
     vectors: Vectors
     ranks: np.ndarray
+    order: np.ndarray
+
+    @cached_property
+    def single(self) -> SingleSearch:
+        """Search for one query at a time."""
+        return SingleSearch([self.vectors], self.ids, torch.get_num_threads())
+
+    def ranked(self, queries: Vectors, depth: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield rows and scores of the first documents of each query."""
+        if queries.rows == 1:
+            yield self.single.best(queries.array[0], depth)
+            return
+        for ranking in search_exact(queries, self.vectors, self.ranks, depth, threads=torch.get_num_threads()):
+            ends = np.cumsum(ranking.counts)[:-1]
+            yield from zip(np.split(ranking.rows, ends), np.split(ranking.scores, ends), strict=True)
+
+    def row_of(self, key: str) -> int | None:
+        """Find the row of an id by halves of their order; None for an unknown one."""
+        places = range(len(self.order))
+        place = bisect_left(places, key, key=lambda place: self.ids[int(self.order[place])].as_py())
+        row = int(self.order[place]) if place < len(self.order) else None
+        return row if row is not None and self.ids[row].as_py() == key else None
 
 
 class MoMA:
@@ -201,7 +227,8 @@ class MoMA:
         ids = namespaced(facts.name, table["id"].combine_chunks())
         texts = table["text"].combine_chunks()
         bare = table["bare"].combine_chunks()
-        self.memories[facts.name] = PluggedMemory(folder, facts, ids, texts, bare, vectors, id_ranks(ids))
+        ranks = id_ranks(ids)
+        self.memories[facts.name] = PluggedMemory(folder, facts, ids, texts, bare, vectors, ranks, np.argsort(ranks))
         return self
 
     def unplug(self, name: str) -> MoMA:
@@ -245,20 +272,16 @@ class MoMA:
         vectors, alone = Vectors(self._plain(self.augmenter, queries, "query")), self.main.fusion.exclude_self
         candidates: list[list[tuple[str, float]]] = [[] for _ in queries]
         for memory in self.memories.values():
-            row = 0
-            for ranking in search_exact(vectors, memory.vectors, memory.ranks, count + 1 + alone * memory.facts.copies):
-                for indices in np.split(np.arange(len(ranking.rows)), np.cumsum(ranking.counts)[:-1]):
-                    rows, asked = pa.array(ranking.rows[indices]), folded(queries[row])
-                    texts = _folded_texts(memory.texts.take(rows), memory.bare.take(rows))
-                    copy = [alone and asked in variants for variants in texts]
-                    candidates[row] += [
-                        (key, score)
-                        for key, score, itself in zip(
-                            memory.ids.take(rows).to_pylist(), ranking.scores[indices].tolist(), copy, strict=True
-                        )
-                        if not itself and key != query_ids[row]
-                    ]
-                    row += 1
+            depth = count + 1 + alone * memory.facts.copies
+            for row, (numbers, scores) in enumerate(memory.ranked(vectors, depth)):
+                rows, asked = pa.array(numbers), folded(queries[row])
+                texts = _folded_texts(memory.texts.take(rows), memory.bare.take(rows))
+                copy = [alone and asked in variants for variants in texts]
+                candidates[row] += [
+                    (key, score)
+                    for key, score, itself in zip(memory.ids.take(rows).to_pylist(), scores.tolist(), copy, strict=True)
+                    if not itself and key != query_ids[row]
+                ]
         return [_first(ranked, count) for ranked in candidates]
 
     def encode_queries(
@@ -297,11 +320,12 @@ class MoMA:
 
     def texts_of(self, keys: list[str]) -> list[str]:
         """Texts of documents of plugged memories by namespaced id; empty for an unknown one."""
-        wanted, contents = pa.array(keys, pa.string()), [""] * len(keys)
-        for memory in self.memories.values():
-            rows = pc.index_in(wanted, value_set=memory.ids)
-            for number, text in enumerate(memory.texts.take(rows).to_pylist()):
-                contents[number] = contents[number] if text is None else text
+        contents = [""] * len(keys)
+        for number, key in enumerate(keys):
+            memory = self.memories.get(memory_of(key))
+            row = None if memory is None else memory.row_of(key)
+            if memory is not None and row is not None:
+                contents[number] = memory.texts[row].as_py()
         return contents
 
     @staticmethod
