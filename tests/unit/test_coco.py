@@ -94,7 +94,7 @@ def test_settings_fill_in_what_an_objective_compares_by():
         ({"name": "ict", "mask_rate": 0.3}, "mask_rate is not for ict"),
         ({"name": "simcse", "backbone_dropout": False}, "backbone_dropout is not for simcse"),
         ({"name": "condenser", "head_layers": 0}, "condenser needs head_layers"),
-        ({"name": "coco", "head_layers": 0, "head": "from_model"}, "need head_layers of at least 1"),
+        ({"name": "coco", "head_layers": 0, "head": "from_model"}, "head: from_model needs head_layers of at least 1"),
         ({"name": "coco", "mask_rate": 0}, "mask_rate"),
         ({"name": "bert"}, "name"),
         ({"name": "coco", "temperature": 1}, "did you mean inverse_temperature"),

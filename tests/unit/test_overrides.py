@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.unit.config_helpers import copy_config
+from tests.unit.config_helpers import ROOT, copy_config
 
 from zerodr.config.load import load_bench, read_config
 from zerodr.config.provenance import render_difference
@@ -131,6 +131,18 @@ def test_another_backbone_is_one_line(project, recipe, scale):
     write(project, "mine.yaml", f"like: {recipe}\nsettings: {{encoder: {{init: answerdotai/ModernBERT-base}}}}\n")
     encoder = load_bench(project, {"scale": scale}).methods["mine"].settings.encoder
     assert (encoder.init, encoder.revision) == ("answerdotai/ModernBERT-base", None)
+
+
+def test_coco_without_a_head_is_what_the_page_says(project):
+    """The page named one of two keys; the recipe's `head: if_present` was refused without saying what to write."""
+    row = next(line for line in (ROOT / "docs/change.md").read_text().splitlines() if line.startswith("| `coco-dr` |"))
+    keys = row.split("takes `")[1].partition("`")[0]
+    start = "like: coco-dr\nsettings: {encoder: {init: answerdotai/ModernBERT-base}, chain: {coco: {%s}}}\n"
+    write(project, "mine.yaml", start % keys)
+    assert load_bench(project, {"scale": "paper"}).methods["mine"].settings.chain["coco"].objective.head_layers == 0
+    write(project, "mine.yaml", start % "objective: {head_layers: 0}")
+    with pytest.raises(ConfigError, match="head: if_present needs head_layers .* or write head: init over a recipe's"):
+        load_bench(project, {"scale": "paper"})
 
 
 def test_own_collections_and_settings_are_read_and_the_rest_is_refused(project):

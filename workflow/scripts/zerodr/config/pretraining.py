@@ -82,7 +82,9 @@ class PretrainSettings(Settings):
         if self.name in ("condenser", "tsdae") and not self.head_layers:
             raise ValueError(f"{self.name} needs head_layers of at least 1 (condenser without a head is mlm)")
         if not self.head_layers and (self.skip_layer is not None or self.head != "init"):
-            raise ValueError(f"skip_layer and head: {self.head} need head_layers of at least 1")
+            given, plain = ("head", "init") if self.head != "init" else ("skip_layer", "null")
+            what = f"{given}: {getattr(self, given)} needs head_layers of at least 1"
+            raise ValueError(f"{what}: leave it out, or write {given}: {plain} over a recipe's")
         return self
 
     @property
