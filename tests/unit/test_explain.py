@@ -105,6 +105,19 @@ def test_a_changed_setting_is_named_with_both_values(plan, tmp_path):
     assert "If --config words were used to build it, repeat them here" in text
 
 
+def test_other_files_of_an_input_make_it_out_of_date(plan, tmp_path):
+    """The vectors of another model, as where a recipe's start or the encoder of `zero` changed, and more shards."""
+    scales = tmp_path / "config/scales.yaml"
+    scales.write_text(scales.read_text().replace("shard_documents: 6", "shard_documents: 4"))
+    new = plan_of(tmp_path)
+    assert telling(RUN, new) == ["inputs hits"]
+    shards = [f"results/runs/dense/toy/standard/shard-{n:05d}-of-" for n in range(3)]
+    line = f"inputs hits: {shards[0]}00002.parquet and 1 more then, {shards[0]}00003.parquet and 2 more now"
+    text = " ".join(explain(Graph(), RUN, new).split())
+    assert line in text and "Current:" not in text and "--forcerun" not in text
+    assert rerun_reasons([RUN, LEXICAL], new) == [f"{RUN}: {line}"]
+
+
 def test_a_plan_says_which_setting_makes_an_artifact_again(plan, tmp_path):
     method = tmp_path / "config/methods/bm25-flat.yaml"
     assert rerun_reasons([LEXICAL, TABLE, "results/absent.tsv"], plan) == []

@@ -32,8 +32,8 @@ class Difference:
     """A difference between the checkout and the record of an artifact.
 
     Attributes:
-        what: `input`, `setting`, `name` (one that the configuration lacks), `stage version`, `seed`,
-            `rule`, `content`, `code` or `environment`.
+        what: `input` (other content), `inputs` (other files), `setting`, `name` (one that the configuration lacks),
+            `stage version`, `seed`, `rule`, `content`, `code` or `environment`.
         name: of the input, the setting, ...
         then: value at that time.
         now: value today.
@@ -97,7 +97,7 @@ def _missing_words(stale: dict[str, list[Difference]]) -> list[str]:
             f"This configuration can't build it: {', '.join(names)} is not in it. If it came from the command line, "
             "repeat the words here (--config byo=FOLDER): records hold settings, not words."
         ]
-    if any(d.what in ("setting", "seed") for reasons in stale.values() for d in reasons):
+    if any(d.what in ("setting", "seed", "inputs") for reasons in stale.values() for d in reasons):
         return ["If --config words were used to build it, repeat them here: records hold settings, not words."]
     return []
 
@@ -166,11 +166,18 @@ def differences(graph: Graph, artifact: str, plan: Plan) -> list[Difference]:
     for edge in graph.up(artifact):
         if edge.stale:
             changes.append(Difference("input", edge.source, edge.recorded[:12], _short(edge.current)))
-    return changes + _settings(record, plan) + _surroundings(record)
+    return changes + _planned(record, plan) + _surroundings(record)
 
 
 def _short(digest: str | None) -> str:
     return digest[:12] if digest else "missing or damaged"
+
+
+def _planned(record: Record, plan: Plan) -> list[Difference]:
+    """List what makes a plan do a job again: its settings, and which files it reads."""
+    changes = _settings(record, plan)
+    unplanned = any(d.what in (UNKNOWN, "rule") for d in changes)
+    return changes if unplanned else changes + _inputs(record, plan)
 
 
 def _settings(record: Record, plan: Plan) -> list[Difference]:
@@ -187,8 +194,33 @@ def _settings(record: Record, plan: Plan) -> list[Difference]:
         return [Difference("rule", rule, "planned", str(error) or "not planned")]
 
 
+def _inputs(record: Record, plan: Plan) -> list[Difference]:
+    """List inputs whose planned files are others than those that were read, as where a model takes another's place.
+
+    The settings of a table or a page name all that it shows.
+    """
+    if record["rule"] not in RULES or facts_of(record["rule"]).kind == "report":
+        return []
+    try:
+        planned = plan.inputs(record["rule"])(SimpleNamespace(**record["wildcards"]))
+    except ZerodrError:  # of an archive that is nowhere any more: what was made of it stays
+        return []
+    changes = []
+    for name, value in planned.items():
+        now = dict.fromkeys([value] if isinstance(value, str) else value)
+        then = dict.fromkeys(entry["path"] for entry in record["inputs"] if entry["name"] == name)
+        if now.keys() != then.keys():
+            gone, new = ([path for path in one if path not in other] for one, other in ((then, now), (now, then)))
+            changes.append(Difference("inputs", name, _first(gone), _first(new)))
+    return changes
+
+
+def _first(files: list[str]) -> str:
+    return f"{files[0]}{f' and {len(files) - 1} more' if len(files) > 1 else ''}" if files else "no such file"
+
+
 def rerun_reasons(outputs: Iterable[str], plan: Plan) -> list[str]:
-    """Say which settings of finished artifacts changed: why a plan makes them again. Few are named, all are counted.
+    """Say which settings and inputs of finished artifacts changed: why a plan makes them again. Few are named.
 
     What follows from another changed artifact, and from a missing one, has no line, nor has a table or a page.
     """
@@ -197,7 +229,7 @@ def rerun_reasons(outputs: Iterable[str], plan: Plan) -> list[str]:
         record = read_record(output)
         if record is None or record["rule"] not in RULES or facts_of(record["rule"]).kind == "report":
             continue
-        if changes := _settings(record, plan):
+        if changes := _planned(record, plan):
             more = f" (and {len(changes) - 1} more)" if len(changes) > 1 else ""
             lines.append(f"{output}: {changes[0]}{more}")
     rest = f"{len(lines) - NAMED} more; zerodr explain ARTIFACT says all of one"
