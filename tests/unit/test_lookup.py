@@ -209,7 +209,7 @@ def test_two_methods_side_by_side_with_texts_ranks_and_judgements(desk):
     assert [row["id"] for row in words["documents"]] == ["pie"]
     first, second = dense["documents"]
     assert (first["id"], first["grade"], first["other"]) == ("pie", 1, 1)
-    assert (second["other"], second["rank"]) == (None, 2)
+    assert (second["other"], second["rank"]) == (0, 2)
     assert ["pie", True] in [list(piece) for piece in first["text"]]
     assert "".join(text for text, _ in first["text"]) == DOCUMENTS["pie"][1]
 
@@ -235,9 +235,9 @@ def test_gains_by_query(desk):
 
 
 def test_the_command_prints_both_columns(desk):
-    done = CliRunner().invoke(app, ["search", f"{DENSE}/notes", "engine oil", "--with", "bm25", "-k", "1"])
+    done = CliRunner().invoke(app, ["search", f"{DENSE}/notes", "engine oil", "--with", "bm25", "-k", "2"])
     assert done.exit_code == 0, done.output
-    for words in (DENSE, LEXICAL, "car", "there 1", "engine"):
+    for words in (DENSE, LEXICAL, "car", "there 1", "not found there", "engine"):
         assert words in done.stdout
 
 

@@ -183,7 +183,8 @@ class Desk:
         ):
             row: dict[str, Any] = {"rank": rank, "id": key, "score": round(score, 4), "grade": grades.get(key)}
             row |= {"title": marker.mark(title), "text": marker.mark(text)}
-            rows.append(row | ({"other": other.get(key)} if other is not None else {}))
+            missing = None if other is not None and len(other) >= DEPTH else 0  # 0: the other one does not find it
+            rows.append(row | ({"other": other.get(key, missing)} if other is not None else {}))
         return rows
 
     def gains(self, left: str, right: str) -> dict[str, Any]:

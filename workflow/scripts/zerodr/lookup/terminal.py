@@ -136,7 +136,8 @@ def _cell(row: dict[str, Any], depth: int) -> str:
     judged = "" if row["grade"] is None else f", judged {row['grade']}"
     elsewhere = ""
     if "other" in row:
-        elsewhere = f", there {row['other']}" if row["other"] else f", there below {depth}"
+        rank = f"below {depth}" if row["other"] is None else row["other"]
+        elsewhere = f", there {rank}" if rank else ", not found there"
     head = f"[bold]{escape(row['id'])}[/bold]  {fixed(row['score'])}{judged}{elsewhere}"
     title = "".join(text for text, _ in row["title"])
     marked = "".join(f"[reverse]{escape(text)}[/reverse]" if match else escape(text) for text, match in row["text"])

@@ -38,7 +38,8 @@ function facts(...parts) {
 }
 
 function documentOf(row, depth, other) {
-  const elsewhere = "other" in row ? (row.other ? `rank ${row.other} by ${other}` : `below ${depth} by ${other}`) : null;
+  const rank = row.other === null ? `below ${depth}` : row.other ? `rank ${row.other}` : "not found";
+  const elsewhere = "other" in row ? `${rank} by ${other}` : null;
   return element(
     "article", { "data-id": row.id },
     facts(`${row.rank}.`, row.id, `score ${row.score}`, elsewhere, grade(row.grade)),
