@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from zerodr.collections.user_folders import open_folder
+from zerodr.config.loose_files import Columns
 from zerodr.config.user_folders import find_files
+from zerodr.errors import CollectionError
 
 TEXTS = ["Pumps move fluid.", "Valves close."]
 
 
-def read(folder: Path) -> tuple[list[tuple[str, ...]], list[str]]:
-    reader = open_folder(str(folder), find_files(folder)["corpus"])
+def read(folder: Path, **columns: str) -> tuple[list[tuple[str, ...]], list[str]]:
+    reader = open_folder(str(folder), find_files(folder)["corpus"], Columns(**columns))
     return [row[:3] for row in reader.documents()], reader.remarks
 
 
@@ -39,3 +42,15 @@ def test_the_longest_column_of_words_is_the_text(tmp_path, name, longer):
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
     documents, remarks = read(tmp_path)
     assert [text for *_, text in documents] == TEXTS and f"not read: {name} " in remarks[0]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "corpus.csv", "corpus.jsonl", "corpus.parquet"])
+@pytest.mark.parametrize("role", ["id", "title", "text"])
+def test_a_column_that_no_table_has_is_refused(tmp_path, name, role):
+    table = pd.DataFrame({"id": ["1", "2"], "Heading": ["Pumps", "Valves"], "text": TEXTS})
+    form = name.partition(".")[2]
+    options = {"csv": {"index": False}, "jsonl": {"orient": "records", "lines": True}, "parquet": {}}[form]
+    getattr(table, f"to_{form.replace('jsonl', 'json')}")(tmp_path / name, **options)
+    assert read(tmp_path, title="Heading")[0][1][1] == "Valves"
+    with pytest.raises(CollectionError, match=rf"{name}: has no column 'Headin' \(--{role}\): did you mean Heading"):
+        read(tmp_path, **{role: "Headin"})

@@ -20,7 +20,7 @@ from zerodr.collections.readers.tables import (
 )
 from zerodr.config.loose_files import Columns
 from zerodr.config.user_folders import SHARD, SHORT, shards_of, split_of
-from zerodr.errors import CollectionError
+from zerodr.errors import CollectionError, nearest
 
 _DOCUMENT = ("docid", "doc_id", "docno", "document_id", "documentid", "pid", "passage_id", "corpus_id", "did")
 _QUERY = ("qid", "query_id", "queryid", "question_id", "topic_id", "topicid")
@@ -150,7 +150,12 @@ class FolderReader(Reader):
     def _records(self, member: str, stem: str) -> Iterator[tuple[Location, Fields, dict[str, Any]]]:
         """Read location, fields and values of each row."""
         known: dict[tuple[str, ...], Fields] = {}
-        for location, value in self._rows(member, stem):
+        rows = self._rows(member, stem)
+        if stem == "corpus" and self.columns.names() and form_of(member) != "parquet":
+            first = list(islice(rows, SAMPLE))
+            self._refuse_absent(member, list(dict.fromkeys(name for _, value in first for name in value)))
+            rows = chain(first, rows)
+        for location, value in rows:
             names = tuple(value)
             if (fields := known.get(names)) is None:
                 fields = known[names] = fields_of(names, stem, self.columns)
@@ -159,10 +164,23 @@ class FolderReader(Reader):
                     self._unread.setdefault(member, {})[name] = None
             yield location, fields, value
 
+    def _refuse_absent(self, member: str, names: Sequence[str]) -> None:
+        """Refuse columns of the corpus that the user names and that are not among the names of a table's.
+
+        Raises:
+            CollectionError: names the option.
+        """
+        for role, name in self.columns:
+            if name and name not in names:
+                problem = f"has no column {name!r} (--{role})"
+                raise CollectionError(f"{self.archive.name}/{member}", problem, nearest(name, names))
+
     def _rows(self, member: str, stem: str) -> Iterator[tuple[Location, dict[str, Any]]]:
         form = form_of(member)
         if form == "parquet":
             names = parquet_names(self.archive, member)
+            if stem == "corpus":
+                self._refuse_absent(member, names)
             fields = fields_of(names, stem, self.columns)
             if fields.unread:
                 self._unread.setdefault(member, {}).update(dict.fromkeys(fields.unread))
@@ -231,7 +249,7 @@ class FolderReader(Reader):
 
 
 def _id(value: dict[str, Any], field: str, stem: str, location: Location) -> str:
-    if field and type(value[field]) is int:
+    if field and type(value.get(field)) is int:
         return str(value[field])
     return text_of(value, (field,) if field else IDS[stem][:2], *location)
 

@@ -23,7 +23,7 @@ from zerodr.collections.readers.tables import Named, form_of, plain, read_object
 from zerodr.collections.texts import SAMPLE_BYTES, Unreadable, blocks_of, encoding_of
 from zerodr.config.loose_files import Cut, is_table
 from zerodr.config.quantities import counted, first_names
-from zerodr.errors import CollectionError, nearest
+from zerodr.errors import CollectionError
 
 HEADINGS = ("heading", "headline", "subject")  # columns that are titles, where there is no `title`
 FEWEST = 5  # rows below a first one of several words that show that it names columns
@@ -167,11 +167,7 @@ class LooseReader(FolderReader):
         Raises:
             CollectionError: a given column is absent, or none holds text.
         """
-        for role, name in self.columns:
-            if name and name not in names:
-                raise CollectionError(
-                    f"{self.archive.name}/{member}", f"has no column {name!r} (--{role})", nearest(name, names)
-                )
+        self._refuse_absent(member, names)
         by_name = fields_of(names, "corpus")
         length = {name: sum(len(str(value.get(name) or "")) for value in sample) for name in names}
         worded = [name for name in names if are_words([value.get(name) for value in sample])]
