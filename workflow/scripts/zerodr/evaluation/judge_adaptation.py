@@ -66,7 +66,8 @@ def judge_adaptation(stage: Stage) -> None:
         run = read_run(path)
         excluded.setdefault(collection, not bool((run["query"] == run["document"]).any()))
         runs[collection, method] = run[run.groupby("query", sort=False).cumcount() < CUT].reset_index(drop=True)
-    homes = dict(zip([row.name for row in settings.collections], map(_folder, stage.paths("collections")), strict=True))
+    manifests = zip(settings.collections, stage.paths("collections"), strict=True)
+    homes = {row.name: manifest.parent for row, manifest in manifests}
     known_by = [*homes.values(), *([stage.path("asked")] if "asked" in stage.spec.inputs else [])]
     grades, outdated = None, ""
     if "judged" in stage.spec.inputs:
@@ -123,10 +124,6 @@ def _findings(row: JudgedCollection, homes: dict[str, Path], excluded: dict[str,
     """Say what the audit of a collection found that changes its measures."""
     for name, finding in read_findings(homes[row.name], row.split, exclude_self=excluded[row.name]).items():
         yield f"{row.name}, {WORDS[name]}: {finding.cases} of {finding.total}."
-
-
-def _folder(manifest: Path) -> Path:
-    return manifest.parent
 
 
 # ---- kinds of queries ------------------------------------------------------------------------------------------

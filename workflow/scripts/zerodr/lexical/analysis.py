@@ -197,11 +197,7 @@ def analyzer_of(language: str) -> Analyzer:
     from zerodr.lexical import lucene
 
     chosen = lucene.analyzer(language)
-
-    def analyze_by_lucene(text: str) -> list[str]:
-        return lucene.analyze(chosen, text)
-
-    return analyze_by_lucene
+    return lambda text: lucene.analyze(chosen, text)
 
 
 def stem(word: str) -> str:

@@ -25,13 +25,7 @@ def fill(template: str, **context: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "duration": duration,
-        "compact": compact,
-        "fixed": fixed,
-        "signed": signed,
-        "p_value": p_value,
-    }
+    environment.filters |= {shown.__name__: shown for shown in (duration, compact, fixed, signed, p_value)}
     environment.globals["asset"] = _asset
     return environment.get_template(template).render(**context)
 

@@ -93,14 +93,10 @@ def _cut_file(plan: Plan, link: Link) -> str:
     return paths.units(*cut_units(plan, link).path_keys, "cut")
 
 
-def _label_file(plan: Plan, link: Link) -> str:
-    return paths.units(*labelled_units(plan, link).path_keys, "labels")
-
-
 # ---- what a stage adds -----------------------------------------------------------------------------------------
 @adds_inputs("finetune", "units")
 def _unit_files(plan: Plan, link: Link) -> Files:
-    return {"units": _cut_file(plan, link), "labels": _label_file(plan, link)}
+    return {"units": _cut_file(plan, link), "labels": paths.units(*labelled_units(plan, link).path_keys, "labels")}
 
 
 # ---- units and labels ------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def shares(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
     for training, paths, names in files:
         for (number, name), path in zip(product(range(1, len(episodes) + 1), names), paths, strict=True):
             table = pd.read_csv(path, sep="\t")
-            relevant = _metric(path, RELEVANT)
+            relevant = _values(path, RELEVANT)[-1]
             facts = {"queries": name, "training": bool(training), "episode": number, "relevant": relevant}
             rows += [facts | row for row in table.to_dict("records")]
     labelled = ({**row, "label": _label(row, settings)} for row in rows)
@@ -217,11 +217,6 @@ def _label(row: dict, settings: ItemParams) -> str:
 def _model_of(manifest: Path) -> tuple[str, ...]:
     """Method, scope and stage of a component's manifest: `.../<method>/<scope>/<stage>/<which>/manifest.json`."""
     return manifest.parts[-5:-2]
-
-
-def _metric(path: Path, name: str) -> float:
-    """The last value of a metric in the lineage record of an artifact."""
-    return _values(path, name)[-1]
 
 
 def _values(path: Path, name: str) -> list[float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -99,7 +98,8 @@ def hours(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         steps = {f"epi-{n}": [trained[name]] for n, name in enumerate(episodes, 1) if name in trained}
         for step, paths in (steps | {"index-refresh": stage.paths(vectors)}).items():
             spent = sum(map(_hours, paths)) / (len(episodes) if step == "index-refresh" else 1)
-            rows.append({"component": component, "step": step, "hours": spent, "gpu_hours": _gpu_hours(paths)})
+            of_gpus = sum(float(_record(path)["gpu_hours"]) for path in paths)
+            rows.append({"component": component, "step": step, "hours": spent, "gpu_hours": of_gpus})
             measured[component, step, "hours"] = spent
         measured[component, "refresh-number", "count"] = float(len(episodes))
     notes = [
@@ -120,7 +120,3 @@ def _record(path: Path) -> dict:
 
 def _hours(path: Path) -> float:
     return float(_record(path)["seconds"]) / 3600
-
-
-def _gpu_hours(paths: Sequence[Path]) -> float:
-    return sum(float(_record(path)["gpu_hours"]) for path in paths)

@@ -140,7 +140,7 @@ def merge_memories(stage: Stage) -> None:
         ConfigError: two memories hold the same corpus.
     """
     settings = validate(MixtureMergeSettings, stage.params, stage.spec.name())
-    refuse_duplicates({path.parent.name: path for path in stage.paths("memories")})
+    refuse_equal({path.parent.name: digest_of(path, "corpus.parquet") for path in stage.paths("memories")})
     queries = strings(split_queries(stage.path("collection"), settings.split)["id"])
     progress = Progress(f"merge memories of {settings.collection}/{settings.split}", len(queries), "queries")
     short = 0
@@ -193,18 +193,6 @@ def check_size(documents: Mapping[str, int], needed: int) -> None:
             f"holds {held} documents ({listed}), expected at least {needed} to augment a query with",
             "plug in another memory, or augment with fewer documents (memory.documents)",
         )
-
-
-def refuse_duplicates(manifests: Mapping[str, Path]) -> None:
-    """Memories of a mixture hold different corpora.
-
-    Args:
-        manifests: collection manifest of each memory.
-
-    Raises:
-        ConfigError: two have the same corpus, such as a memory that is the evaluated target under another name.
-    """
-    refuse_equal({name: digest_of(path, "corpus.parquet") for name, path in manifests.items()})
 
 
 def refuse_equal(digests: Mapping[str, str]) -> None:

@@ -165,7 +165,8 @@ class Engine:
         position = self._resume()
         self.resumed = position.seconds
         if self.settings.cache_chunk is not None:
-            self._allocate_gradients()
+            for weight in self.weights:  # below the activations: among them, they leave holes that no activation fits
+                weight.grad = torch.zeros_like(weight)
         self.objective.on_start(self.model, self.forward.device)
         self.model.train()
         progress = Progress("train", self.settings.steps, "steps", position.step)
@@ -188,11 +189,6 @@ class Engine:
         self.seconds, self.waited = position.seconds, feed.waited
         log_waiting("train", self.waiting())
         return position.curves
-
-    def _allocate_gradients(self) -> None:
-        """Allocate gradients first, below the activations: among them, they leave holes that no activation fits."""
-        for weight in self.weights:
-            weight.grad = torch.zeros_like(weight)
 
     def rate(self) -> float:
         """Queries a second of the finished run, evaluation and checkpoints not counted."""
