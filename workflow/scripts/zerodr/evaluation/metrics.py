@@ -88,6 +88,10 @@ def judge(run: pd.DataFrame, qrels: pd.DataFrame, queries: list[str], where: str
         ProtocolError: the run has a query that is not of the split.
         ArtifactError: the run is not in total order, has a document twice for a query or a score that is no number;
             the judgements have a pair twice.
+
+    >>> run = pd.DataFrame({"query": ["q", "q"], "document": ["b", "a"], "score": [2.0, 1.0]})
+    >>> judge(run, pd.DataFrame({"query": ["q"], "document": ["a"], "grade": [1]}), ["q"]).results.tolist()
+    [2]
     """
     ids, query_ids, document_ids = pd.Index(queries), _encoded(run["query"]), _encoded(run["document"])
     query = ids.get_indexer(query_ids.names)[query_ids.codes]
