@@ -29,8 +29,9 @@ from pydantic import Field
 from zerodr.artifacts.manifest import digest_of
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import order_rows
-from zerodr.collections.access import corpus_ids, folded, joined_texts, memory_of, namespaced, read_corpus
+from zerodr.collections.access import corpus_ids, read_corpus
 from zerodr.collections.audit import SURROGATE
+from zerodr.collections.memories import folded, joined_texts, memory_of, namespaced
 from zerodr.config.base import Settings, validate
 from zerodr.encoders.folder.contract import CONTRACT, Side, read_json, write_model_json
 from zerodr.encoders.inference.encoder import Encoder, load_encoder
@@ -169,9 +170,9 @@ class PluggedMemory:
 
     def row_of(self, key: str) -> int | None:
         """Find the row of an id by halves of their order; None for an unknown one."""
-        places = range(len(self.order))
-        place = bisect_left(places, key, key=lambda place: self.ids[int(self.order[place])].as_py())
-        row = int(self.order[place]) if place < len(self.order) else None
+        ranks = range(len(self.order))
+        rank = bisect_left(ranks, key, key=lambda rank: self.ids[int(self.order[rank])].as_py())
+        row = int(self.order[rank]) if rank < len(self.order) else None
         return row if row is not None and self.ids[row].as_py() == key else None
 
 
