@@ -89,6 +89,10 @@ def test_documents_queries_and_judgements_are_read_by_those_that_need_them(notes
         sections(made, "embed_queries", split=EVERY, **dense) == sections(made, "search_shard", **dense) == ["queries"]
     )
     assert sections(made, "embed_queries", split="test", **dense) == ["queries", "judgements"]
+    stages = {"modir-dpr+inductive": "modir1", "dr-contrast+udalm": "ep0", "modir-dpr": "modir1"}
+    trained = {m: sections(made, "finetune", model=m, stage=stage, scope="notes") for m, stage in stages.items()}
+    queries = ["queries", "judgements"]  # of modir-dpr alone: a new judgement trains the others not again
+    assert trained == {"modir-dpr+inductive": [], "dr-contrast+udalm": [], "modir-dpr": queries}
     assert params(made, "search_bm25", **RUN)["split"] == EVERY
     assert params(made, "evaluate_run", **RUN)["split"] == "test"
 

@@ -36,6 +36,7 @@ PARAMS: dict[str, Callable[..., dict[str, Any]]] = {}
 DRAWS: dict[str, Callable[..., bool]] = {}
 ADDED_INPUTS: Additions = {}
 ADDED_PARAMS: Additions = {}
+DOCUMENTS_ALONE: Additions = {}
 QUERIES: dict[str, Callable[..., str]] = {}
 REMARKS: list[Callable[..., list[str]]] = []
 READS_TARGET: set[str] = set()
@@ -65,6 +66,14 @@ def adds_inputs(rule: str, field: str) -> Callable[[Function], Function]:
 def adds_params(rule: str, field: str) -> Callable[[Function], Function]:
     """Register `(plan, link) -> params` that a stage with a field other than None adds to a rule's."""
     return _register(ADDED_PARAMS, [(rule, field)])
+
+
+def documents_alone(rule: str, field: str) -> Callable[[Function], Function]:
+    """Register `(plan, link) -> {input: bool}` of what a stage with a field other than None adds to a rule's inputs.
+
+    True: of these collections it reads documents alone, so that new queries or judgements of a folder change nothing.
+    """
+    return _register(DOCUMENTS_ALONE, [(rule, field)])
 
 
 def embeds_queries(field: str) -> Callable[[Function], Function]:
@@ -135,16 +144,19 @@ class Plan:
             listed = function(self, wildcards)
             for value in listed.values():
                 refuse_braces([value] if isinstance(value, str) else value)
-            sections = self._sections_of(rule, listed, getattr(wildcards, "split", EVERY)) if self.bench.folders else []
+            sections = self._sections_of(rule, listed, wildcards) if self.bench.folders else []
             return listed | ({"sections": sections} if sections else {})
 
         return files
 
-    def _sections_of(self, rule: str, files: Files, split: str) -> list[str]:
-        """Manifests of queries and judgements that a rule reads next to the corpora of users' folders."""
-        listed = {path for value in files.values() for path in ([value] if isinstance(value, str) else value)}
+    def _sections_of(self, rule: str, files: Files, wildcards: Any) -> list[str]:
+        """Manifests of queries and judgements that a job reads next to the corpora of users' folders."""
+        extended = any(name == rule for name, _ in DOCUMENTS_ALONE)
+        alone = self.added(DOCUMENTS_ALONE, rule, link_of(wildcards)) if extended else {}
+        values = [value for key, value in files.items() if not alone.get(key)]
+        listed = {path for value in values for path in ([value] if isinstance(value, str) else value)}
         names = [name for name in self.bench.folders if paths.collection(name) in listed]
-        reads = "all" if split != EVERY else RULES[rule].reads
+        reads = "all" if getattr(wildcards, "split", EVERY) != EVERY else RULES[rule].reads
         return [
             paths.collection_section(name, section) for name in names for section in self._sections_read(name, reads)
         ]

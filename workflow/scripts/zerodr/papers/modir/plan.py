@@ -9,7 +9,18 @@ from zerodr.plan import paths
 from zerodr.plan.dense import corpus_embeddings, query_embeddings
 from zerodr.plan.items import Reads, counterparts, judged_split, reads, target_steps
 from zerodr.plan.lines import SCOPE, Link
-from zerodr.plan.plan import READS_TARGET, Files, Params, Plan, adds_inputs, adds_params, inputs, params, remarks
+from zerodr.plan.plan import (
+    READS_TARGET,
+    Files,
+    Params,
+    Plan,
+    adds_inputs,
+    adds_params,
+    documents_alone,
+    inputs,
+    params,
+    remarks,
+)
 from zerodr.plan.rules import ADDITIONS, RULES, Need, Rule
 from zerodr.plan.targets import Placeholder, Target, add_targets
 
@@ -44,6 +55,12 @@ def adversarial(plan: Plan, link: Link) -> AdversarySettings | None:
 @adds_inputs("finetune", "adversary")
 def _target_collections(plan: Plan, link: Link) -> Files:
     return {"targets": [paths.collection(name) for name in plan.chains.members(link.scope)]}
+
+
+@documents_alone("finetune", "adversary")
+def _alone(plan: Plan, link: Link) -> dict[str, bool]:
+    adversary = adversarial(plan, link)
+    return {"targets": adversary is not None and adversary.queries == "none"}
 
 
 @adds_params("finetune", "adversary")
