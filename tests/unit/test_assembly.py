@@ -21,10 +21,12 @@ from tests.unit.training_helpers import finetune_spec, lay_out, make_mined, seal
 
 from zerodr.artifacts.record import read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
+from zerodr.config.training import InitSettings
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.encoders.publishing.adapted import copy_plain_model
 from zerodr.encoders.publishing.card import read_chain
+from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.errors import ModelError
 from zerodr.papers.ddr.modular import ModularEncoder
 
@@ -138,6 +140,14 @@ def test_a_dam_holds_no_module_of_its_parent(project):
         assert not [path for name in ("rem", "adapter_*", "pa.*") for path in made.rglob(name)]
     with pytest.raises(ModelError, match="is a modular form, a backbone with inserted modules"):
         dam("after-modular", "modular", steps=1)
+
+
+def test_no_recipe_starts_from_a_modular_form(project):
+    """A start whose encoder differs (other lengths) was the domain module alone, without a word."""
+    rem("modular", "init", settings={"fold": False})
+    start = InitSettings(init="ours/rem", pooling="mean", query_tokens=12, document_tokens=20)
+    with pytest.raises(ModelError, match="is a modular form, .* which a start would leave out: start from the plain"):
+        from_checkpoint(start, project / "results/modular", None, 0)
 
 
 @pytest.mark.parametrize("shape", ["lora", "pa", "both", "full"])

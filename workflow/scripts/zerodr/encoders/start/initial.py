@@ -92,9 +92,13 @@ def from_checkpoint(
         the model, and facts for lineage.
 
     Raises:
-        ModelError: no usable checkpoint, too few layers, or trained weights (head, second tower) that would be lost.
+        ModelError: no usable checkpoint, too few layers, or trained weights (head, second tower, inserted modules) that
+            would be lost.
     """
     origin = _contract_of(folder)
+    if origin.get("modules") is not None:
+        problem = "is a modular form, a backbone with inserted modules, which a start would leave out"
+        raise ModelError(folder, problem, "start from the plain form: set rem.fold: true in the stage that trained it")
     separate = origin.get("towers") == "separate"
     folders = [folder / side for side in SIDES] if separate else [folder]
     if separate:
