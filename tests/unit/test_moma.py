@@ -118,6 +118,15 @@ def test_the_query_itself_is_told_by_the_text_the_title_and_the_id_as_the_stages
     assert [len(own) for own in model.augment(named["text"], 8, ["titled:d1"] * 4)] == [7] * 4
 
 
+def test_documents_of_titles_alone_do_not_deepen_the_search(here):
+    written("titles", [f"Title {row}" for row in range(6)], [""] * 6, {"q0": "title 0"})
+    embed("titles")
+    model = MoMA.load(here / "model").plug(here / "exported-titles")
+    assert model.memories["titles"].facts.copies == 1
+    left = {f"titles:d{row}" for row in range(1, 6)}
+    assert {*model.augment(["title 0."], 6)[0]} == left and len(model.augment([" "], 6)[0]) == 6
+
+
 def test_a_memory_that_holds_the_same_corpus_is_refused(here):
     shutil.copytree("other", "twin")
     embed("twin")

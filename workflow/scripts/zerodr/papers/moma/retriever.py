@@ -69,7 +69,7 @@ class MemoryFacts(Settings):
     corpus: str
     """SHA-256 of the corpus that it was made from."""
     copies: int = Field(ge=1)
-    """Documents that hold the most frequent text, with or without title, up to case and blanks."""
+    """Documents that hold the most frequent text, with or without title, up to case and blanks; no text counts not."""
 
 
 class ExportMemorySettings(Settings):
@@ -105,7 +105,7 @@ def export_memory(stage: Stage) -> None:
         dimension=shards[0].dimension,
         model=fingerprint(augmenter_folder(stage.path("model"))),
         corpus=digest_of(stage.paths("collection")[0], "corpus.parquet"),
-        copies=int(np.unique(np.concatenate(keys), return_counts=True)[1].max()),
+        copies=int(np.unique(np.concatenate(keys), return_counts=True)[1].max(initial=1)),
     )
     write_model_json(folder / MEMORY, facts.model_dump(mode="json"))
     stage.note(**facts.model_dump(mode="json"))
@@ -118,9 +118,12 @@ def _documents(block: pa.RecordBatch, title_join: str | None) -> pa.Table:
 
 
 def _keys(documents: pa.Table) -> np.ndarray:
-    """Eight bytes of the digest of each folded text of each document, int64: equal texts have equal ones."""
+    """Eight bytes of the digest of each folded text of each document, int64: equal texts have equal ones.
+
+    A document of a title alone has no text: many have, and no query is one.
+    """
     folded_texts = _folded_texts(documents["text"], documents["bare"])
-    digests = [sha256(text.encode()).digest()[:8] for texts in folded_texts for text in texts]
+    digests = [sha256(text.encode()).digest()[:8] for texts in folded_texts for text in texts if text]
     return np.frombuffer(b"".join(digests), np.int64)
 
 
@@ -277,7 +280,7 @@ class MoMA:
             for row, (numbers, scores) in enumerate(memory.ranked(vectors, depth)):
                 rows, asked = pa.array(numbers), folded(queries[row])
                 texts = _folded_texts(memory.texts.take(rows), memory.bare.take(rows))
-                copy = [alone and asked in variants for variants in texts]
+                copy = [alone and asked != "" and asked in variants for variants in texts]
                 candidates[row] += [
                     (key, score)
                     for key, score, itself in zip(memory.ids.take(rows).to_pylist(), scores.tolist(), copy, strict=True)
