@@ -186,6 +186,24 @@ def test_settings_of_folders_have_no_effect_without_one(root):
     assert notices(load_bench(root, {})) == []
 
 
+@pytest.mark.parametrize(
+    ("file", "settings", "line"),
+    [
+        ("corpus.jsonl", {"byo_cut": {"words": 50}}, "byo_cut has no effect: a row of a table is a document"),
+        ("a.csv", {"byo_cut": {"words": 50}}, "byo_cut has no effect: a row of a table is a document"),
+        ("a.csv", {"byo_columns": {"text": "text"}}, ""),
+        ("a.txt", {"byo_columns": {"title": "heading"}}, "columns (--text, --title, --id) have no effect"),
+        ("a.txt", {"byo_cut": {"words": 50}}, ""),
+    ],
+)
+def test_settings_without_effect_on_a_folder_are_named(tmp_path, file, settings, line):
+    rows = {"corpus.jsonl": '{"_id": "1", "text": "Pumps."}', "a.csv": "id,text\n1,Pumps.", "a.txt": "Pumps."}
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / file).write_text(rows[file] + "\n")
+    lines = notices(examine(load_bench(ROOT, {"byo": str(tmp_path / "notes")} | settings)))
+    assert any("no effect" in one for one in lines) == bool(line) and any(line in one for one in lines)
+
+
 def test_a_folder_without_queries_cannot_be_searched(notes):
     for path in (notes / "queries.jsonl", notes / "qrels/test.tsv"):
         path.unlink()

@@ -13,7 +13,9 @@ from typing import Any
 from zerodr.artifacts.manifest import file_digest, object_digest
 from zerodr.artifacts.record import STATE, write_json
 from zerodr.config.bench import Bench
+from zerodr.config.loose_files import COLUMNS, CUT, is_table
 from zerodr.config.registry import UNKNOWN, Collection
+from zerodr.config.settings import Config
 from zerodr.config.user_folders import SECTIONS, UserFolder
 from zerodr.errors import ZerodrError
 
@@ -46,7 +48,7 @@ def notices(bench: Bench) -> list[str]:
     unused = [key for key in stated if getattr(bench.config, key) != type(bench.config).model_fields[key].default]
     lines = [f"{', '.join(unused)}: no effect without byo=FOLDER"] if unused and not bench.folders else []
     for name, folder in bench.folders.items():
-        lines += [f"{name}: {remark}" for remark in folder.remarks]
+        lines += [f"{name}: {remark}" for remark in (*folder.remarks, *_without_effect(folder, bench.config))]
         if folder.unread:
             lines.append(f"{name}: {folder.unread} (forms that are read: docs/own-corpus.md)")
         language = bench.collections[name].language
@@ -58,6 +60,16 @@ def notices(bench: Bench) -> list[str]:
         if name in bench.faults:
             lines.append(f"{name} is left out: {bench.faults[name]}")
     return lines
+
+
+def _without_effect(folder: UserFolder, config: Config) -> list[str]:
+    """Say which settings about tables, or about texts, count for nothing because a folder has none of them."""
+    files = folder.files.get("corpus", ())
+    if config.byo_columns != COLUMNS and not any(map(is_table, files)):
+        return ["columns (--text, --title, --id) have no effect: it holds no table"]
+    if config.byo_cut != CUT and all(map(is_table, files)):
+        return ["byo_cut has no effect: a row of a table is a document as it is, cut long ones yourself"]
+    return []
 
 
 def _look_up(folder: UserFolder, row: Collection) -> dict[str, Any]:
