@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,9 +14,10 @@ from encoder_helpers import import_spec, tiny_bert
 
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import CORPUS_SCHEMA
-from zerodr.encoders.folder.retriever import read_index, read_retriever, shards_of
+from zerodr.encoders.folder.retriever import RetrieverFacts, Way, read_index, read_retriever, shards_of
 from zerodr.encoders.publishing import adapted
 from zerodr.errors import ModelError
+from zerodr.lookup.exporting import plain_card
 
 ANSWER, MODEL = "results/adapted/notes/answer/manifest.json", "results/adapted/notes/model/manifest.json"
 IMPORTED = "results/models/tiny/shared/imported/manifest.json"
@@ -64,3 +66,21 @@ def test_other_vectors_in_sentence_transformers_are_said_and_the_export_is_writt
     index = Path(MODEL).parent / "index"
     assert read_index(index)["documents"] == 1 and pq.read_table(index / "corpus.parquet").to_pylist() == rows
     assert [len(np.load(shard)) for shard in shards_of(index, "tiny")] == [1]
+
+
+@pytest.mark.parametrize(("choice", "kind", "this"), [("fused", "fusion", False), ("tiny", "dense", True)])
+def test_the_card_of_a_model_alone_claims_no_retriever(choice: str, kind: str, this: bool) -> None:
+    table = pd.DataFrame([{"kind": "mean", "method": choice, "value": 0.5, "low": 0.4, "high": 0.6, "proxy": True}])
+    chosen = adapted.Exported(
+        **candidate(choice, "tiny") | {"ways": {choice: {"kind": kind, "members": [], "params": {}}}}
+    )
+    settings = adapted.ExportAdaptedSettings(
+        collection="notes", language="en", title_join=None, encoders=("tiny",), methods=(chosen, chosen)
+    )
+    measured = adapted.measured_text(settings, {"kinds": {"titles": 9}, "verdict": "keep"}, table, chosen)
+    whole = f"---\ntags: []\n---\n\n# {choice} for notes\n\n{adapted.SEARCHING}\n\n{measured}\n\n## The encoder\n"
+    facts = RetrieverFacts(choice, "notes", "en", None, "tiny", {choice: Way(kind, [], {})})
+    card = plain_card(whole, facts)
+    assert "Retriever" in whole and "Retriever" not in card and "retriever.json" not in card
+    assert "\n# tiny for notes\n" in card and card.endswith("## The encoder\n") and "| 0.5000 |" in card
+    assert ("(this)" in card, "this folder holds" in card, "holds tiny alone" in card) == (this, this, not this)

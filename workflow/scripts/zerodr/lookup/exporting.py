@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -59,6 +60,24 @@ def _model(folder: Path, facts: RetrieverFacts, target: Path) -> None:
     """Copy the model's files alone."""
     left_out = (INDEX, RETRIEVER, SHIPPED, MANIFEST, LISTING, record_path(folder / MANIFEST).name)
     shutil.copytree(folder, target, ignore=lambda home, _: left_out if Path(home) == folder else ())
+    card = target / "README.md"
+    if card.exists():
+        card.write_text(plain_card(card.read_text(encoding="utf-8"), facts), encoding="utf-8")
+
+
+def plain_card(card: str, facts: RetrieverFacts) -> str:
+    """Write the card of a retriever as one of its model's files, which `zerodr.Retriever` does not load."""
+    title, use, rest = card.partition("## Use\n")
+    _, measured, rest = rest.partition("## Measured on ")
+    if not (use and measured):
+        return card
+    if facts.kind == "dense":
+        return title + measured + rest
+    rest = rest.replace(" (this) |", " |", 1).replace("; this folder holds ", "; the whole retriever is ", 1)
+    rest = re.sub(rf" \({re.escape(RETRIEVER)} has the settings[^)]*\)", "", rest)
+    title = re.sub(r"^# .*", f"# {facts.encoder} for {facts.collection}", title, flags=re.MULTILINE)
+    alone = f"**This copy holds {facts.encoder} alone.** {facts.method} needs the folder that zerodr adapt wrote."
+    return f"{title}{alone}\n\n{measured}{rest}"
 
 
 def _onnx(folder: Path, facts: RetrieverFacts, target: Path) -> None:
