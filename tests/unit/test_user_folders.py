@@ -93,6 +93,8 @@ def test_documents_queries_and_judgements_are_read_by_those_that_need_them(notes
     trained = {m: sections(made, "finetune", model=m, stage=stage, scope="notes") for m, stage in stages.items()}
     queries = ["queries", "judgements"]  # of modir-dpr alone: a new judgement trains the others not again
     assert trained == {"modir-dpr+inductive": [], "dr-contrast+udalm": [], "modir-dpr": queries}
+    assert sections(made, "augment_queries", split=EVERY, **dense | {"model": "zero"}) == ["queries"]
+    assert sections(made, "read_memories", split=EVERY, **dense | {"model": "moma-mixture"}) == ["queries"]
     assert params(made, "search_bm25", **RUN)["split"] == EVERY
     assert params(made, "evaluate_run", **RUN)["split"] == "test"
 

@@ -208,7 +208,7 @@ RULES = {
         "retrieval.embed:embed_queries", "embed", encoding(4000, 0, 30), reads="queries", writes="embeddings"
     ),
     "learn_attention": Rule("retrieval.learn_attention:learn_attention", "augment", Need(6000, 8000, 30), seeded=True),
-    "augment_queries": Rule("retrieval.feedback:augment_queries", "augment", Need(4000, 0, 15)),
+    "augment_queries": Rule("retrieval.feedback:augment_queries", "augment", Need(4000, 0, 15), reads="queries"),
     "search_shard": Rule(
         "retrieval.search:search_shard",
         "search",

@@ -19,7 +19,9 @@ RULES |= {
     "learn_mixture": Rule(
         "papers.moma.learn_mixture:learn_mixture", "augment", Need(6000, 8000, 60, threads=8), seeded=True
     ),
-    "read_memories": Rule("papers.moma.read_memories:read_memories", "augment", Need(6000, 8000, 30, threads=8)),
+    "read_memories": Rule(
+        "papers.moma.read_memories:read_memories", "augment", Need(6000, 8000, 30, threads=8), reads="queries"
+    ),
 }
 
 
