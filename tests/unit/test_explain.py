@@ -342,7 +342,8 @@ def test_an_answer_of_adapt_is_compared_with_the_settings_that_it_ran_with(plan)
     inputs = [{"name": "collection", "path": COLLECTION, "digest": read_record(COLLECTION)["digest"]}]
     spec = record["spec"] | {"params": {"command": shlex.join(command)}}
     write_json(record_path(page), record | {"artifact": str(page), "inputs": inputs, "spec": spec})
-    for seconds, values in enumerate([{"seed": 1}, {"seed": 2}, {"byo": ["path/to/other"]}]):
+    others = [{"byo": ["path/to/other"]}, {"byo_name": "under-another-name"}]
+    for seconds, values in enumerate([{"seed": 1}, {"seed": 2}, *others]):
         file = STATE / "adapt" / f"{seconds}.json"
         write_json(file, {"byo": ["path/to/toy"]} | values)
         os.utime(file, (seconds, seconds))

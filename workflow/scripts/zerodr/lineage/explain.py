@@ -358,9 +358,10 @@ def adapted_by(graph: Graph, artifact: str) -> Adapted | None:
         if len(command) < 3 or artifact not in graph.ancestors(str(page)):
             continue
         files = [path for path in (STATE / "adapt").glob("*.json") if not path.name.endswith(".candidates.json")]
+        named = command[command.index("--name") + 1] if "--name" in command else None
         for file in sorted(files, key=lambda path: path.stat().st_mtime_ns, reverse=True):
             values = read_state(file)
-            if values and values.get("byo") == [command[2]]:
+            if values and (values.get("byo"), values.get("byo_name")) == ([command[2]], named):
                 return Adapted(values, command)
     return None
 
