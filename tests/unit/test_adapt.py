@@ -124,7 +124,8 @@ def test_of_few_documents_nothing_is_trained_unless_asked(notes, monkeypatch):
         request = AdaptRequest(str(notes), method, budget=1e9)
         values, name = prepare(request, plan_of)
         choice = choose(request, plan_of(values), "target", values, name)
-        assert choice.candidates == chosen
+        again = choose(request, plan_of(values), "target", values, name, chosen)
+        assert choice.candidates == again.candidates == chosen and not again.left_out
         plan = plan_of(values | {"candidates": choice.candidates})
         said = any("nothing is trained" in line for line in module.announce(plan, name, choice, request))
         hints = json.loads(plan.settings("build_adapted_page")(SimpleNamespace(collection=name)))["settings"]["hints"]

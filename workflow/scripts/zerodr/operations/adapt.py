@@ -244,8 +244,8 @@ def choose(
         every = named(request.method, plan)
     new = [one for one in every if is_adapted(plan, one)]
     chosen = [one for one in every if one not in new]
-    few = request.method == "auto" and before is None and plan.collection(name).planned_documents < FEW
-    new = [one for one in new if not (few and is_trained(plan, one))]
+    few = request.method == "auto" and plan.collection(name).planned_documents < FEW
+    new = [one for one in new if not (few and is_trained(plan, one) and one not in (before or ()))]
     every = [*chosen, *new]
     jobs = planned_jobs(target, values | {"candidates": every}, plan)
     estimates = costs(jobs, estimates_of(plan), START_S if "slurm" in request.profile else START_HERE_S)
