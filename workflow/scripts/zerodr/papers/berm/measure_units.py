@@ -28,6 +28,8 @@ from zerodr.papers.berm.settings import UnitSpace
 from zerodr.papers.berm.training import check_space
 from zerodr.papers.berm.unit_scores import IGNORED
 from zerodr.training.data.batches import length_groups
+from zerodr.training.distributed.processes import Group
+from zerodr.training.loop.dev import embed_texts
 
 SAMPLE, BATCH, WASTE = 5, 64, 512
 BLOCK = 256  # pairs that are measured at once
@@ -146,7 +148,7 @@ def measure_units(stage: Stage) -> None:
     passages, units, valid = embedded(model, *passages_with_units(stage, wanted, settings.title_join), device, head)
     numbers = {key: row for row, key in enumerate(wanted)}
     rows = np.array([numbers[key] for key in documents], np.int64)
-    asked_vectors = vectors_of(model, asked, device)
+    asked_vectors = embed_texts(model, asked, "query", device, Group()).cpu().numpy()
     results = measures(asked_vectors, passages[rows], units[rows], valid[rows], labels, settings.matching)
     lines = ["measure\tmean\tlow\thigh\tcount"]
     for name, values in results.items():
@@ -249,14 +251,3 @@ def embedded(
                 pooled = project(pooled)
         vectors[batch], units[batch], valid[batch] = (tensor.cpu().numpy() for tensor in (encoded, pooled, there))
     return vectors, units, valid
-
-
-def vectors_of(model: BiEncoder, texts: Sequence[str], device: str) -> np.ndarray:
-    """Compute the vectors of queries, (N, D) float32."""
-    tokens = model.tokenize(list(texts), "query")
-    vectors = np.zeros((len(texts), model.contract.dimension), np.float32)
-    for batch in length_groups([len(ids) for ids in tokens], WASTE, BATCH):
-        features = features_on(model.pad([tokens[index] for index in batch]), device)
-        with torch.no_grad():
-            vectors[batch] = model.encode(features, "query").cpu().numpy()
-    return vectors
