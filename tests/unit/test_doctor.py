@@ -59,23 +59,23 @@ def server():
 
 
 def test_this_machine_runs_these_tests(plan):
-    assert doctor.python().state == "ok"
-    assert doctor.memory().state in ("ok", "optional")
-    assert doctor.cores().detail == str(len(os.sched_getaffinity(0)))
+    assert preflight.python().state == "ok"
+    assert preflight.memory().state in ("ok", "optional")
+    assert preflight.cores().detail == str(len(os.sched_getaffinity(0)))
     assert doctor.java().detail.startswith("Java 21")
     assert doctor.writable().state == "ok"
-    assert doctor.gpu().state in ("ok", "optional")
+    assert preflight.gpu().state in ("ok", "optional")
 
 
 def test_packages_absent_or_of_another_version_are_named(tmp_path):
     lock = tmp_path / "requirements.lock"
     lock.write_text("# a comment\npydantic==0.0.1\nno-such-package==1.0\npytest==0.0.1 ; python_version > '3'\n")
-    found = doctor.packages(lock)
+    found = preflight.packages(lock)
     assert (found.state, found.step) == ("missing", "bash envs/create.sh")
     assert "1 of 3 absent: no-such-package" in found.detail
     lock.write_text("pydantic==0.0.1\n")
-    assert doctor.packages(lock).state == "optional"
-    assert "(pinned 0.0.1)" in doctor.packages(lock).detail
+    assert preflight.packages(lock).state == "optional"
+    assert "(pinned 0.0.1)" in preflight.packages(lock).detail
 
 
 def test_local_build_tags_do_not_count(tmp_path):
@@ -83,19 +83,19 @@ def test_local_build_tags_do_not_count(tmp_path):
 
     lock = tmp_path / "requirements.lock"
     lock.write_text(f"torch=={importlib.metadata.version('torch').partition('+')[0]}+cu999\n")
-    assert doctor.packages(lock).state == "ok"
+    assert preflight.packages(lock).state == "ok"
 
 
 def test_memory_is_the_containers_when_that_is_less(tmp_path):
     info, limit = tmp_path / "meminfo", tmp_path / "memory.max"
     info.write_text("MemTotal:       33554432 kB\nMemFree: 1 kB\n")
     limit.write_text("max\n")
-    assert doctor.memory(info, limit) == Check("memory", "ok", "32768 MiB")
+    assert preflight.memory(info, limit) == Check("memory", "ok", "32768 MiB")
     limit.write_text(str(2 * 2**30))
-    assert doctor.memory(info, limit).state == "missing"
+    assert preflight.memory(info, limit).state == "missing"
     limit.write_text(str(5 * 2**30))
-    assert doctor.memory(info, limit).state == "optional"
-    assert doctor.memory(tmp_path / "none", tmp_path / "none").state == "optional"
+    assert preflight.memory(info, limit).state == "optional"
+    assert preflight.memory(tmp_path / "none", tmp_path / "none").state == "optional"
 
 
 def test_disk_is_compared_with_the_scale(plan, tmp_path, monkeypatch):
@@ -169,18 +169,18 @@ def test_the_tracking_store(plan, monkeypatch, server):
 
 def test_slurm_is_looked_for_on_the_path(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert doctor.slurm().state == "optional"
+    assert preflight.slurm().state == "optional"
     for name in ("sbatch", "squeue", "sinfo"):
         (tmp_path / name).write_text("#!/bin/sh\necho 'gpu*'\necho cpu\n")
         (tmp_path / name).chmod(0o755)
-    assert doctor.slurm() == Check("Slurm", "ok", "partitions gpu* cpu")
+    assert preflight.slurm() == Check("Slurm", "ok", "partitions gpu* cpu")
     (tmp_path / "sinfo").write_text("#!/bin/sh\nexec /bin/sleep 5\n")
     with monkeypatch.context() as hasty:
         hasty.setattr("zerodr.operations.doctor_machine.WAIT_S", 0.2)
-        assert doctor.slurm().detail == "sinfo: no answer within 0.2 s"
+        assert preflight.slurm().detail == "sinfo: no answer within 0.2 s"
     (tmp_path / "sinfo").write_text("#!/bin/sh\necho 'slurm_load_partitions: no controller' >&2\nexit 1\n")
-    assert "no controller" in doctor.slurm().detail
-    assert doctor.slurm().state == "optional"
+    assert "no controller" in preflight.slurm().detail
+    assert preflight.slurm().state == "optional"
 
 
 def test_slurm_without_a_controller_is_told_in_a_line(tmp_path, monkeypatch):
@@ -189,10 +189,10 @@ def test_slurm_without_a_controller_is_told_in_a_line(tmp_path, monkeypatch):
     for name in ("sbatch", "squeue", "sinfo"):
         (tmp_path / name).write_text(f"#!/bin/sh\n{{ {sentence}; echo 'sinfo: fatal'; }} >&2\nexit 1\n")
         (tmp_path / name).chmod(0o755)
-    found = doctor.slurm()
+    found = preflight.slurm()
     assert (found.state, found.detail) == ("optional", "no controller is configured here")
     (tmp_path / "sinfo").write_text("#!/bin/sh\nprintf 'one\\ntwo\\n' >&2\nexit 1\n")
-    assert doctor.slurm().detail == "sinfo: one two"
+    assert preflight.slurm().detail == "sinfo: one two"
 
 
 def test_mistakes_at_other_scales_are_told(plan, tmp_path):

@@ -19,16 +19,11 @@ from zerodr.operations.doctor_machine import (
     Check,
     ScaleNeeds,
     caches,
-    cores,
-    gpu,
     hub,
-    memory,
+    machine_checks,
     memory_mib,
     mirrors,
-    packages,
-    python,
     runnable,
-    slurm,
     writable,
 )
 from zerodr.operations.estimate.sizes import MORE_ROOM, in_mirror, is_unpinned, lack_of_room
@@ -38,7 +33,7 @@ from zerodr.plan import Plan, paths
 
 def examine_bench(plan: Plan) -> list[Check]:
     """Check everything that the plan's scale needs."""
-    machine = [python(), packages(), java(), *disk(plan), memory(), cores(), gpu(), slurm()]
+    machine = machine_checks(java(), *disk(plan))
     archived = [mirrors(Path("config/config.yaml")), *archives(plan), hub(plan.config.offline), mlflow()]
     able = runnable(shutil.disk_usage(".").free, memory_mib(), machine[-2].state == "ok", needs_of_scales(plan))
     return [*machine, *archived, writable(), caches(), *scales(plan), *able]

@@ -81,10 +81,14 @@ def is_missing(findings: Sequence[Check]) -> bool:
 
 def examine(root: Path = Path(".")) -> list[Check]:
     """Check what can be checked without a package."""
-    size, free = memory(), shutil.disk_usage(root).free
-    machine = [python(), packages(), space(root), size, cores(), gpu(), slurm()]
+    machine, free = machine_checks(space(root)), shutil.disk_usage(root).free
     where = [mirrors(root / "config/config.yaml"), hub(False), writable(root / "results"), caches()]
-    return [*machine, *where, *runnable(free, memory_mib(), machine[5].state == "ok", SCALES)]
+    return [*machine, *where, *runnable(free, memory_mib(), machine[-2].state == "ok", SCALES)]
+
+
+def machine_checks(*room: Check) -> list[Check]:
+    """Check Python, packages, memory, processor, GPU and Slurm; `room` comes behind the packages."""
+    return [python(), packages(), *room, memory(), cores(), gpu(), slurm()]
 
 
 def render(findings: list[Check]) -> str:
