@@ -49,7 +49,8 @@ def ours(folder: Path, any_space: bool) -> float:
     import pandas as pd
 
     from zerodr.artifacts import trec
-    from zerodr.evaluation.metrics import judge, measure
+    from zerodr.evaluation.judged import judge
+    from zerodr.evaluation.metrics import measure
 
     read = trec._read_any if any_space else trec.read_run
     qrels = pd.read_csv(folder / "qrels.tsv", sep=" ", names=["query", "q0", "document", "grade"])

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from zerodr.artifacts.trec import total_order
 from zerodr.config.measures import FIRST
 from zerodr.errors import ArtifactError, ProtocolError
-from zerodr.evaluation.metrics import judge, measure
+from zerodr.evaluation.judged import judge
+from zerodr.evaluation.metrics import measure
 
 DOCUMENTS = [f"d{i}" for i in range(8)] + ["é", "Z", "10", "9"]
 QUERIES = ["q1", "q2", "q3"]

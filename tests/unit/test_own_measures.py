@@ -14,7 +14,8 @@ from zerodr.config.custom import check_planned, code_digest
 from zerodr.config.load import load_bench
 from zerodr.config.measures import label_of
 from zerodr.errors import ConfigError
-from zerodr.evaluation.metrics import judge, measure
+from zerodr.evaluation.judged import judge
+from zerodr.evaluation.metrics import measure
 from zerodr.operations.scaffold import write_new
 from zerodr.plan import Plan
 

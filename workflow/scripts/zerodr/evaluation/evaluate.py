@@ -17,7 +17,8 @@ from zerodr.config.custom import check_planned, code_of
 from zerodr.config.measures import CUSTOM, FIRST, custom_functions, label_of
 from zerodr.errors import ArtifactError, CollectionError, ProtocolError, nearest
 from zerodr.evaluation.findings import count_excluded, read_findings
-from zerodr.evaluation.metrics import JudgedRun, judge, measure
+from zerodr.evaluation.judged import JudgedRun, judge
+from zerodr.evaluation.metrics import measure
 from zerodr.evaluation.numbers import DECIMALS
 from zerodr.evaluation.significance import mean_interval
 

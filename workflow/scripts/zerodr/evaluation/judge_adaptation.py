@@ -21,7 +21,8 @@ from zerodr.evaluation.advice import advice, replaced, right_first
 from zerodr.evaluation.evaluate import read_measures
 from zerodr.evaluation.findings import WORDS, read_findings
 from zerodr.evaluation.grades import COLUMNS, id_cell, read_grades, text_cell
-from zerodr.evaluation.metrics import judge, measure
+from zerodr.evaluation.judged import judge
+from zerodr.evaluation.metrics import measure
 from zerodr.evaluation.numbers import tsv
 
 METRIC, JUDGED_METRIC, CUT = "ndcg_cut_10", "ndcg_cut_10_judged", 10

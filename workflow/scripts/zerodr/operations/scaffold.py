@@ -80,7 +80,7 @@ MEASURE_IMPORTS = '''"""Measures of mine: functions of a judged run and a cutoff
 
 import numpy as np
 
-from zerodr.evaluation.metrics import JudgedRun
+from zerodr.evaluation.judged import JudgedRun
 '''
 MEASURE = '''
 

@@ -18,7 +18,8 @@ from zerodr.artifacts.record import Record
 from zerodr.artifacts.trec import escape, read_run, strings
 from zerodr.collections.access import read_qrels, split_queries
 from zerodr.errors import ArtifactError, nearest
-from zerodr.evaluation.metrics import judge, measure
+from zerodr.evaluation.judged import judge
+from zerodr.evaluation.metrics import measure
 from zerodr.lineage.graph import Graph
 from zerodr.plan import paths
 

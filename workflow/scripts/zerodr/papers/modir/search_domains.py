@@ -14,7 +14,8 @@ from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import strings
 from zerodr.collections.access import corpus_ids, corpus_size, read_qrels, shard_rows, split_queries
 from zerodr.config.base import Settings, validate
-from zerodr.evaluation.metrics import judge, measure
+from zerodr.evaluation.judged import judge
+from zerodr.evaluation.metrics import measure
 from zerodr.papers.modir.domain_measures import base_rate
 from zerodr.retrieval.candidates import check_dimensions, join
 from zerodr.retrieval.merge import first_entries
