@@ -24,7 +24,8 @@ PICTURE = Path(__file__).parent / "idro-weights.svg"
 CLUSTERS, WIDTH = 50, 128  # K as published; numbers of a drawn gradient
 SHARED, OWN, NOISE = 1.0, 0.7, 3.0  # lengths of a query's gradient along all, its cluster's and its own direction
 FORMS = {  # settings, and consecutive rows of a query
-    "cosine, exponent .1 (coco-dr)": ({}, 1),
+    "cosine, exponent .1 (as released)": ({}, 1),
+    "cosine, exponent 1 (coco-dr)": ({"kappa": 1.0}, 1),
     "inner product, exponent 1 (coco-dr+paper)": (
         {"similarity": "dot", "kappa": 1.0, "layers": "all", "timing": "current"},
         1,
@@ -114,7 +115,7 @@ def draw_all() -> None:
     """Draw effective clusters and spreads by temperature, and spreads by devices."""
     matplotlib.rcParams["svg.hashsalt"] = "zerodr"
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12.5, 4.2), layout="constrained")
-    for (form, (settings, triples)), mark in zip(FORMS.items(), "os^v", strict=True):
+    for (form, (settings, triples)), mark in zip(FORMS.items(), "oDs^v", strict=True):
         seen = [simulate(GroupSettings(**at(t, settings)), STEPS, triples=triples) for t in TEMPERATURES]
         look = {"marker": mark, "markersize": 4, "linewidth": 1.2}
         (line,) = left.plot(TEMPERATURES, [one.effective for one in seen], label=form, **look)
