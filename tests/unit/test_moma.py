@@ -12,10 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from moma_helpers import DOCUMENTS, K, run, sentence, written
 from retriever_helpers import EMBEDDING, JOIN, embed, here, made
-from zerodr.collections.memories import MemoryTexts
 
 from zerodr.artifacts.rankings import read_rankings
-from zerodr.collections.access import corpus_ids
+from zerodr.collections.access import MemoryTexts, corpus_ids
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError, ModelError
 from zerodr.papers.moma import retriever

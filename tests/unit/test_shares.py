@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from moma_helpers import JOINS, collection, run
-from zerodr.collections.memories import MemoryTexts
 
+from zerodr.collections.access import MemoryTexts
 from zerodr.papers.moma.measure_attention import SCHEMA, Attended, shares_of
 
 

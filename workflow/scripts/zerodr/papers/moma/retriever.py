@@ -29,9 +29,8 @@ from pydantic import Field
 from zerodr.artifacts.manifest import digest_of
 from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import order_rows
-from zerodr.collections.access import corpus_ids, read_corpus
+from zerodr.collections.access import corpus_ids, folded, joined_texts, memory_of, namespaced, read_corpus
 from zerodr.collections.audit import SURROGATE
-from zerodr.collections.memories import folded, joined_texts, memory_of, namespaced
 from zerodr.config.base import Settings, validate
 from zerodr.encoders.folder.contract import CONTRACT, Side, read_json, write_model_json
 from zerodr.encoders.inference.encoder import Encoder, load_encoder
