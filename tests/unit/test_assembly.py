@@ -24,8 +24,8 @@ from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.config.training import InitSettings
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder
-from zerodr.encoders.publishing.adapted import copy_plain_model
 from zerodr.encoders.publishing.card import read_chain
+from zerodr.encoders.publishing.export import copy_plain_model
 from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.errors import ModelError
 from zerodr.papers.ddr.modular import ModularEncoder

@@ -21,7 +21,7 @@ from tiny_networks import WIDTH
 
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.encoders.folder.contract import read_contract
-from zerodr.encoders.publishing.adapted import agreement
+from zerodr.encoders.publishing.export import agreement
 from zerodr.encoders.start.initial import init_bi_encoder
 from zerodr.errors import ConfigError, ModelError
 

@@ -17,7 +17,7 @@ from zerodr.artifacts.stage import Stage, StageSpec, run_spec
 from zerodr.config.base import validate
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder, trained_parameters
-from zerodr.encoders.publishing.adapted import agreement, export_model
+from zerodr.encoders.publishing.export import agreement, export_model
 from zerodr.encoders.start.importing import ImportSettings, copy_model
 from zerodr.errors import ModelError
 from zerodr.training.kinds import init_model

@@ -42,7 +42,7 @@ from zerodr.config.training import InitSettings
 from zerodr.encoders.folder.layout import save_tokenizer
 from zerodr.encoders.inference.encoder import load_encoder
 from zerodr.encoders.network.trainable import BiEncoder
-from zerodr.encoders.publishing.adapted import agreement
+from zerodr.encoders.publishing.export import agreement
 from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.encoders.start.scratch import corpus_texts, train_tokenizer
 from zerodr.errors import ConfigError, ModelError

@@ -19,7 +19,7 @@ from zerodr.encoders.folder import statements
 from zerodr.encoders.folder.contract import SIDES, EncoderContract
 from zerodr.encoders.inference import peer
 from zerodr.encoders.inference.encoder import load_encoder
-from zerodr.encoders.publishing.adapted import agreement
+from zerodr.encoders.publishing.export import agreement
 from zerodr.encoders.publishing.onnx import write_tokenizer
 from zerodr.encoders.start.importing import copy_model
 from zerodr.encoders.start.initial import from_checkpoint

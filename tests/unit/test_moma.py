@@ -205,7 +205,7 @@ def test_folders_that_are_no_whole_memory_are_refused(here):
 
 
 def test_exported_with_its_augmenter(here):
-    from zerodr.encoders.publishing.adapted import copy_plain_model
+    from zerodr.encoders.publishing.export import copy_plain_model
     from zerodr.papers.moma.folders import copy_augmenter
 
     copy_plain_model(here / "model", here / "plain")
@@ -219,7 +219,7 @@ def test_exported_with_its_augmenter(here):
 def test_exported_as_targets_are_ranked(here, exclude):
     place, memories = f"exported-{exclude}", ["target", "other"]
     run(
-        "encoders.publishing.adapted:export_model",
+        "encoders.publishing.export:export_model",
         {"model": "model/manifest.json"},
         {"exported": f"{place}/manifest.json"},
         {

@@ -20,7 +20,7 @@ from zerodr.encoders.folder.checkpoint import count_weights
 from zerodr.encoders.folder.contract import SIDES
 from zerodr.encoders.inference import peer
 from zerodr.encoders.inference.encoder import load_encoder
-from zerodr.encoders.publishing.adapted import agreement
+from zerodr.encoders.publishing.export import agreement
 from zerodr.encoders.start import importing, other
 from zerodr.encoders.start.convert import convert_checkpoint
 from zerodr.encoders.start.initial import init_bi_encoder

@@ -253,8 +253,8 @@ RULES = {
         "training.kinds:init_model", "init", Need(6000, 0, 60), seeded=True, writes="model", downloads=True
     ),
     "finetune": training("training.finetune:finetune", 12000, 1440, memory="training"),
-    "take_step": Rule("encoders.publishing.adapted:take_step", "assemble", writes="model"),
-    "export_model": Rule("encoders.publishing.adapted:export_model", "export", Need(6000, 0, 30), writes="model"),
+    "take_step": Rule("encoders.publishing.export:take_step", "assemble", writes="model"),
+    "export_model": Rule("encoders.publishing.export:export_model", "export", Need(6000, 0, 30), writes="model"),
     "export_adapted": Rule(
         "encoders.publishing.adapted:export_adapted", "export", Need(6000, 500, 30, 10), writes="model"
     ),

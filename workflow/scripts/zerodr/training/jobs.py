@@ -15,7 +15,7 @@ from zerodr.artifacts.manifest import object_digest
 from zerodr.artifacts.stage import Stage
 from zerodr.config.params import Workers
 from zerodr.config.training import TrainingSettings
-from zerodr.encoders.publishing.adapted import STEPS
+from zerodr.encoders.publishing.export import STEPS
 from zerodr.training.distributed.processes import Group, launch
 from zerodr.training.loop.speed import Kernels
 
