@@ -24,7 +24,7 @@ from zerodr.errors import ArtifactError, ConfigError, ZerodrError
 from zerodr.operations import cli
 from zerodr.operations.estimate import sizes
 from zerodr.operations.estimate.jobs import Job, planned_jobs
-from zerodr.operations.setup_commands import app
+from zerodr.operations.lookup_commands import app
 from zerodr.plan import paths
 
 RUNS = [paths.run(model, "toy", "standard") for model in ("bm25-flat", "dense")]
@@ -204,7 +204,7 @@ def test_words_are_read_like_snakemake_does():
 
 JOBS = """
 from zerodr.operations.estimate.jobs import Job, planned_jobs
-from zerodr.operations.setup_commands import app
+from zerodr.operations.lookup_commands import app
 rule all:
     input: "r, all.gz"
 rule merge:

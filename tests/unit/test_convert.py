@@ -18,7 +18,7 @@ from zerodr.encoders.pretraining.condenser import HeadedEncoder
 from zerodr.encoders.start.convert import convert_checkpoint
 from zerodr.encoders.start.initial import from_checkpoint
 from zerodr.errors import ModelError
-from zerodr.operations.setup_commands import app
+from zerodr.operations.lookup_commands import app
 
 
 def network(seed: int = 3) -> BertForMaskedLM:

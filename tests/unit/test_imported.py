@@ -17,7 +17,7 @@ from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.artifacts.trec import CUT, count_cut, count_doubts, read_run
 from zerodr.config.load import load_bench
 from zerodr.errors import ArtifactError, ConfigError
-from zerodr.operations.setup_commands import app
+from zerodr.operations.lookup_commands import app
 from zerodr.plan import Plan, paths
 from zerodr.retrieval.imported import import_run
 

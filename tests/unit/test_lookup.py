@@ -28,7 +28,7 @@ from zerodr.lookup.searchers import open_source
 from zerodr.lookup.server import make_app
 from zerodr.lookup.sources import Sources
 from zerodr.lookup.terminal import open_desk
-from zerodr.operations.setup_commands import app
+from zerodr.operations.lookup_commands import app
 from zerodr.plan import paths
 
 MODEL = f"results/models/{DENSE}/shared/imported"

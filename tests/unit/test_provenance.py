@@ -9,8 +9,8 @@ from zerodr.config.load import load_bench
 from zerodr.config.methods import EncoderSettings
 from zerodr.config.provenance import Value, render, render_difference, values_of
 from zerodr.errors import ConfigError
+from zerodr.operations.lookup_commands import app
 from zerodr.operations.reference import advanced_fields
-from zerodr.operations.setup_commands import app
 
 
 @pytest.fixture(scope="module")

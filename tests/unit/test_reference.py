@@ -10,8 +10,8 @@ from tests.unit.config_helpers import project
 from typer.testing import CliRunner
 
 from zerodr.config.training import TrainingSettings
+from zerodr.operations.lookup_commands import app
 from zerodr.operations.reference import INDEX, render, render_pages
-from zerodr.operations.setup_commands import app
 
 __all__ = ["project"]
 

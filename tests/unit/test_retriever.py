@@ -47,7 +47,7 @@ from zerodr.lexical.search import SearchSettings
 from zerodr.lookup.exporting import export as run_export
 from zerodr.lookup.retriever import encode_documents
 from zerodr.operations.changed import announced, checked, concluded, read_earlier
-from zerodr.operations.setup_commands import app
+from zerodr.operations.lookup_commands import app
 from zerodr.plan import Plan
 from zerodr.retrieval.embed import document_texts
 

@@ -5,6 +5,7 @@ import sys
 from zerodr.artifacts.machine import MachineErrors
 from zerodr.checkout import OPTION, lost_values, split_config
 from zerodr.errors import ZerodrError
+from zerodr.operations import lookup_commands as _lookup  # noqa: F401
 from zerodr.operations.setup_commands import app
 
 USAGE = 2  # exit status of a command that was not understood
