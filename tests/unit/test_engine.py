@@ -16,7 +16,7 @@ from tests.unit.training_helpers import QUERIES, load_tiny, ragged, tiny_example
 
 from zerodr.config.training import TrainingSettings
 from zerodr.errors import ConfigError, NonFiniteLoss
-from zerodr.mining.mine import held_out
+from zerodr.mining.sample import held_out
 from zerodr.training.data.batches import Stream
 from zerodr.training.data.examples import Examples
 from zerodr.training.distributed.processes import Group, Preempted

@@ -30,8 +30,10 @@ from zerodr.collections.access import QUERY_SCHEMA, read_qrels
 from zerodr.config.training import NegativesSettings
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
 from zerodr.mining import mine as module
-from zerodr.mining.mine import MineSettings, held_out, mine
+from zerodr.mining import sample as sampling
+from zerodr.mining.mine import MineSettings, mine
 from zerodr.mining.positives import Positives, known_positives
+from zerodr.mining.sample import held_out
 from zerodr.training.data.examples import load_examples
 
 __all__ = ["here", "root"]
@@ -87,7 +89,7 @@ def test_a_sample_of_queries_gets_what_all_get(here):
 
 
 def test_a_sample_always_holds_the_queries_of_dev(here, monkeypatch):
-    monkeypatch.setattr(module, "LARGEST_SHARE", 2)
+    monkeypatch.setattr(sampling, "LARGEST_SHARE", 2)
     for seed in range(13, 19):
         qrels = read_qrels(Path("results/source"), "train")
         held = held_out(qrels.loc[qrels["grade"] > 0, "query"].tolist(), 1, seed)

@@ -16,8 +16,8 @@ from zerodr.artifacts.record import artifact_digest, read_record
 from zerodr.artifacts.stage import StageSpec, run_spec
 from zerodr.collections.access import CORPUS_SCHEMA, QUERY_SCHEMA, corpus_ids, read_qrels, shard_rows, write_sample
 from zerodr.errors import ArtifactError
-from zerodr.mining.mine import held_out
 from zerodr.mining.positives import known_positives
+from zerodr.mining.sample import held_out
 from zerodr.plan.rules import RULES
 
 SOURCE, SPLIT, DEPTH, SEED = "results/collections/c/manifest.json", "train", 8, 13

@@ -220,7 +220,7 @@ RULES = {
     "import_run": Rule(
         "retrieval.imported:import_run", "import", Need(4000, 1000, 15, 5), reads="queries", writes="run"
     ),
-    "sample_queries": Rule("mining.mine:sample_queries", "sample", Need(4000, 0, 30), seeded=True),
+    "sample_queries": Rule("mining.sample:sample_queries", "sample", Need(4000, 0, 30), seeded=True),
     "rank_bm25": Rule("lexical.search:rank_bm25", "search", Need(4000, 4000, 30, 30, threads=8)),
     "search_candidates": Rule(
         "retrieval.search:search_shard",

@@ -21,7 +21,7 @@ from zerodr.encoders.inference.token_store import TOKENS
 from zerodr.encoders.network.low_rank import add_low_rank
 from zerodr.encoders.network.trainable import BiEncoder
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
-from zerodr.mining.mine import held_out
+from zerodr.mining.sample import held_out
 from zerodr.training.additions import Addition, Prepared, additions_of
 from zerodr.training.data.batches import Stream, usable_rows
 from zerodr.training.data.examples import Examples, load_examples

@@ -20,7 +20,7 @@ from zerodr.artifacts.parquet import list_array, open_parquet
 from zerodr.artifacts.record import write_json
 from zerodr.collections.access import read_corpus
 from zerodr.errors import ArtifactError, CollectionError, ConfigError
-from zerodr.mining.mine import LARGEST_SHARE
+from zerodr.mining.sample import LARGEST_SHARE
 from zerodr.mining.spans import SCHEMA, SPANS, STATISTICS
 from zerodr.training.data.batches import epoch_order
 
