@@ -121,8 +121,10 @@ def test_safetensors_in_several_files_are_copied_with_their_index(tmp_path):
     checkpoint(tmp_path / "condenser")
     (tmp_path / "condenser/pytorch_model.bin").unlink()
     network().save_pretrained(tmp_path / "condenser", max_shard_size="40KB")
+    (tmp_path / "condenser/flax_model.msgpack.index.json").write_text("{}", encoding="utf-8")
     convert_checkpoint(tmp_path / "condenser", tmp_path / "safe")
     assert len(list((tmp_path / "safe").glob("model-*.safetensors"))) > 1
+    assert [path.name for path in (tmp_path / "safe").glob("*.index.json")] == ["model.safetensors.index.json"]
     settings = InitSettings(init=str(tmp_path / "safe"), query_tokens=12, document_tokens=40)
     encoder, _ = from_checkpoint(settings, tmp_path / "safe", None, 0)
     table = encoder.state_dict()["towers.shared.transformer.embeddings.word_embeddings.weight"]

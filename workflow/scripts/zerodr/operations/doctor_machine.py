@@ -83,7 +83,8 @@ def examine(root: Path = Path(".")) -> list[Check]:
     """Check what can be checked without a package."""
     machine, free = machine_checks(space(root)), shutil.disk_usage(root).free
     where = [mirrors(root / "config/config.yaml"), hub(False), writable(root / "results"), caches()]
-    return [*machine, *where, *runnable(free, memory_mib(), machine[-2].state == "ok", SCALES)]
+    has_gpu = any(check.topic == "GPU" and check.state == "ok" for check in machine)
+    return [*machine, *where, *runnable(free, memory_mib(), has_gpu, SCALES)]
 
 
 def machine_checks(*room: Check) -> list[Check]:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from zerodr.encoders.folder.checkpoint import PATTERNS
 from zerodr.encoders.folder.contract import read_json
+from zerodr.encoders.folder.foreign import INDEX
 from zerodr.encoders.network.loading import short
 from zerodr.encoders.pretraining.additions import LAYERS, PREDICTION, write_additions
 from zerodr.encoders.pretraining.prediction import checkpoint_prediction
@@ -48,7 +49,7 @@ def convert_checkpoint(source: Path, target: Path, skip_layer: int | None = None
         staged = Path(folder) / target.name
         staged.mkdir()
         for path in sorted(path for pattern in PATTERNS for path in source.glob(pattern)):
-            if not path.name.endswith(".bin.index.json"):  # of pickled weights, which are one file then
+            if path.name == INDEX or not path.name.endswith(".index.json"):  # others list files that are not copied
                 shutil.copyfile(path, staged / path.name)
         _copy_modules(source, staged)
         facts = _convert_weights(source, staged) | _convert_head(source, staged, skip_layer)
