@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tests.unit.paper_helpers import Told, scores, told
 
@@ -18,7 +15,6 @@ from zerodr.config.load import load_bench
 from zerodr.config.papers import KINDS, item_of, read_paper
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.evaluation.significance import mean_interval
-from zerodr.papers.coco_dr import report as item_queries
 from zerodr.plan import Plan, paths
 from zerodr.plan.items import find_item, item_collections, items_of
 from zerodr.reporting import item_tables, items
@@ -155,143 +151,6 @@ def test_forums_of_one_column_are_one_point_of_a_correlation(tmp_path):
     assert "similarity of documents and gain of Ours: Spearman -1.00 over 3 collections (p 0.33)" in made.notes
     assert made.notes[-1] == "correlations: the 3 collections of forums count as one, by their mean"
     assert len(made.frame) == 5
-
-
-def space(folder: Path, model: str, collection: str, loss: float) -> Path:
-    path = folder / f"{model}.{collection}.json"
-    path.write_text(
-        json.dumps(
-            {
-                "model": model,
-                "collection": collection,
-                "documents": 9,
-                "contrastive": loss,
-                "alignment": 0.5,
-                "uniformity": -2.0,
-            }
-        )
-    )
-    return path
-
-
-def test_pretraining_gain_sets_loss_beside_retrieval(tmp_path):
-    files = [scores(tmp_path, name, "a", values) for name, values in GOLD.items()]
-    found = [space(tmp_path, "x@init", "a", 4.0), space(tmp_path, "x@coco", "a", 1.0)]
-    item = {"kind": "pretraining_gain", "models": ["x@init", "x@coco"], "methods": ["bm25", "ours"]}
-    stage, settings = told(item, {"per_query": files, "spaces": found}, tmp_path)
-    made = item_queries.pretraining_gain(stage, settings, item_of(settings.item, "x"))
-    row = made.frame.iloc[0]
-    assert row["reduction"] == pytest.approx(0.75) and row["gain"] == pytest.approx(0.125)
-
-
-def collection(folder: Path, name: str, texts: list[str]) -> Path:
-    place = folder / name
-    place.mkdir()
-    ids = [f"q{number}" for number in range(len(texts))]
-    pq.write_table(pa.table({"id": ids, "text": texts}), place / "queries.parquet")
-    lines = "".join(f"{query}\td\t1\n" for query in ids)
-    (place / "qrels.test.tsv").write_text("query\tdocument\tgrade\n" + lines)
-    return place / "manifest.json"
-
-
-def query_inputs(folder: Path) -> dict[str, list[Path]]:
-    """Targets at (1, 0); of the source's four queries two lie there and gain .3, two at (0, 1) and lose .1."""
-    vectors = {"a": [[1.0, 0.0]] * 4, "s": [[1.0, 0.1], [0.9, 0.0], [0.0, 1.0], [0.1, 1.0]]}
-    files = {}
-    for name, rows in vectors.items():
-        files[name] = folder / f"{name}.npy"
-        np.save(files[name], np.array(rows, np.float32))
-    (folder / "clusters").mkdir()
-    np.save(folder / "clusters" / "centroids.npy", np.array([[0.0, 1.0], [1.0, 0.0], [5.0, 5.0]], np.float32))
-    return {
-        "queries": [files["a"], files["s"]],
-        "collections": [collection(folder, "a", list("wxyz")), collection(folder, "s", list("klmn"))],
-        "per_query": [scores(folder, name, "a", values) for name, values in GOLD.items()],
-        "source_per_query": [
-            scores(folder, "ours", "s", [0.8, 0.8, 0.4, 0.4]),
-            scores(folder, "bm25", "s", [0.5, 0.5, 0.5, 0.5]),
-        ],
-        "clusters": [folder / "clusters"],
-    }
-
-
-def cluster_losses(folder: Path) -> dict[str, list[Path]]:
-    losses = {"ours": [0.2, 0.4, 0.9], "bm25": [0.5, 0.6, 0.1]}
-    files = [folder / f"{name}.losses.parquet" for name in losses]
-    for path, values in zip(files, losses.values(), strict=True):
-        rows = {"query": ["t0", "t1", "t2"], "cluster": pa.array([1, 1, 0], pa.int32()), "loss": values}
-        pq.write_table(pa.table(rows), path)
-    return {"losses": files}
-
-
-def test_the_nearest_cluster_has_source_queries(tmp_path):
-    item = {"kind": "nearest_clusters", "method": "ours", "baseline": "bm25", "stage": "ep1"}
-    stage, settings = told(item, query_inputs(tmp_path) | cluster_losses(tmp_path), tmp_path)
-    made = item_queries.nearest_clusters(stage, settings, item_of(settings.item, "x"))
-    row = made.frame.iloc[0]
-    assert (row["cluster"], row["source_queries"]) == (1, 2), "the third centroid is nearer, but has no source query"
-    assert row["source_gain"] == pytest.approx(0.3) and row["gain"] == pytest.approx(0.125)
-    assert any("one sign on both sides for 1 of 1" in note for note in made.notes)
-
-
-def test_the_nearest_cluster_gains_on_its_training_queries(tmp_path):
-    """COCO-DR figure 5c: the fall of the training loss, and how many of BEIR's nearest clusters have one."""
-    inputs = query_inputs(tmp_path) | cluster_losses(tmp_path)
-    item = {"kind": "nearest_clusters", "method": "ours", "baseline": "bm25", "stage": "ep1"}
-    stage, settings = told(item, inputs, tmp_path)
-    made = item_queries.nearest_clusters(stage, settings, item_of(settings.item, "x"))
-    row = made.frame.iloc[0]
-    assert (row["cluster"], row["training_queries"], row["loss_fall"]) == (1, 2, pytest.approx(0.25))
-    assert any("positive for 1 of 1 collections" in note for note in made.notes)
-    assert made.measured == {}, "the paper counts among 18"
-    item_queries.REPORT.figures["nearest_clusters"](made.frame, settings)
-    pq.write_table(pa.table({"query": ["x"], "cluster": pa.array([1], pa.int32()), "loss": [1.0]}), inputs["losses"][0])
-    with pytest.raises(ArtifactError, match="are of other queries or clusters"):
-        item_queries.nearest_clusters(stage, settings, item_of(settings.item, "x"))
-
-
-def test_neighbours_are_the_nearest_source_queries(tmp_path):
-    item = {"kind": "neighbours", "method": "ours", "baseline": "bm25", "examples": 1, "neighbours": 2}
-    stage, settings = told(item, query_inputs(tmp_path), tmp_path)
-    frame = item_queries.neighbours(stage, settings, item_of(settings.item, "x")).frame
-    assert frame["query"].tolist() == ["w", "w", "y", "y"], "gains .2 and 0"
-    assert frame["source_query"].tolist() == ["k", "l"] * 2
-    assert frame["source_gain"].tolist() == pytest.approx([0.3] * 4)
-
-
-def test_queries_that_the_paper_shows_are_compared(tmp_path):
-    """By their words; a query that is not there has no value."""
-    cases = [["W?", "k"], ["not there", "m"]]
-    item = {"kind": "neighbours", "method": "ours", "baseline": "bm25", "cases": cases}
-    stage, settings = told(item, query_inputs(tmp_path), tmp_path)
-    measured = item_queries.neighbours(stage, settings, item_of(settings.item, "x")).measured
-    case = "ndcg_cut_10_gain_case"
-    assert {key: round(float(value), 6) for key, value in measured.items()} == {
-        ("ours", "s", f"{case}1"): 0.3,
-        ("ours", "s", f"{case}2"): -0.1,
-        ("ours", "a", f"{case}1"): 0.2,
-    }
-
-
-def test_collections_are_known_by_their_files_not_by_their_order(tmp_path):
-    item = {"kind": "neighbours", "method": "ours", "baseline": "bm25", "examples": 1, "neighbours": 2}
-    given = query_inputs(tmp_path)
-    other = {key: files[::-1] if key in ("queries", "collections") else files for key, files in given.items()}
-    found = []
-    for files in (given, other):
-        stage, settings = told(item, files, tmp_path)
-        found.append(item_queries.neighbours(stage, settings, item_of(settings.item, "x")).frame)
-    assert found[0].equals(found[1])
-
-
-def test_a_query_without_metrics_is_an_error(tmp_path):
-    item = {"kind": "neighbours", "method": "ours", "baseline": "bm25", "examples": 1, "neighbours": 2}
-    files = query_inputs(tmp_path)
-    table = pq.read_table(files["per_query"][0])
-    pq.write_table(table.slice(1), files["per_query"][0])
-    with pytest.raises(ArtifactError, match="lack 1 of its 4 queries, the first is q0"):
-        stage, settings = told(item, files, tmp_path)
-        item_queries.neighbours(stage, settings, item_of(settings.item, "x"))
 
 
 @pytest.mark.parametrize(

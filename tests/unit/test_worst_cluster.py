@@ -160,6 +160,19 @@ def test_every_seed_is_measured_with_its_own_model_and_clusters(plan):
     assert asked["settings"]["split"] == "dev" and asked["settings"]["inverse_temperature"] == 20.0
 
 
+def test_nearest_clusters_are_of_every_seed(plan):
+    """Each seed's clusters, both trainings' losses, queries by the model before, gains on the source: in one order."""
+    files = plan.inputs("build_item")(SimpleNamespace(paper="coco-dr", item="figure5c"))
+    seeds, variants = ("coco-dr", "coco-dr-seed14", "coco-dr-seed15"), ("", "+no-idro")
+    assert files["clusters"] == [paths.clusters(seed, "shared", "ep1") for seed in seeds]
+    pairs = [(f"{seed}@ep1", seed + variant) for seed in seeds for variant in variants]
+    assert files["losses"] == [paths.training_losses(*pair) for pair in pairs]
+    by_seed = np.array_split(files["queries"], 3)
+    assert len(by_seed[0]) == len(files["collections"])
+    assert [{name.split("/")[2] for name in of} for of in by_seed] == [{f"{seed}@ep0"} for seed in seeds]
+    assert len(files["source_per_query"]) == 6
+
+
 @pytest.fixture(scope="module")
 def varied(root, tmp_path_factory):
     """The bench with COCO-DR that learns from the evaluated split, alone and after DPR on the other."""

@@ -217,15 +217,27 @@ def _gain_item(plan: Plan, item: PretrainingGainItem, collections: list[str]) ->
 
 @reads(NearestClustersItem)
 def _clusters_item(plan: Plan, item: NearestClustersItem, collections: list[str]) -> Reads:
-    link = clustered(plan, Link(item.method, item.stage))
-    losses = [paths.training_losses(link.name, name) for name in (item.method, item.baseline)]
+    """Read queries, clusters, losses and gains of the method, and of its counterparts where the run has more seeds."""
+    named = [item.method, item.baseline]
+    seeds = counterparts(plan, named) if plan.config.seeds else []
+    read = [_clusters_of_seed(plan, item, collections, [one["names"][name] for name in named]) for one in seeds]
+    read = read or [_clusters_of_seed(plan, item, collections, named)]
+    files = {key: [file for one in read for file in one.files[key]] for key in read[0].files}
+    files["collections"] = read[0].files["collections"]
+    return Reads([name for one in read for name in one.ranked], named=named, values=seeds, files=files)
+
+
+def _clusters_of_seed(plan: Plan, item: NearestClustersItem, collections: list[str], names: list[str]) -> Reads:
+    link = clustered(plan, Link(names[0], item.stage))
+    losses = [paths.training_losses(link.name, name) for name in names]
     clusters = {"clusters": [paths.clusters(link.method, SCOPE, link.stage)], "losses": losses}
-    return _query_item(plan, item, collections, plan.chains.parent(link), clusters)
+    return _query_item(plan, names, item.protocol, collections, plan.chains.parent(link), clusters)
 
 
 @reads(NeighboursItem)
 def _neighbours_item(plan: Plan, item: NeighboursItem, collections: list[str]) -> Reads:
-    return _query_item(plan, item, collections, plan.chains.link(item.method), {})
+    ranked = [item.method, item.baseline]
+    return _query_item(plan, ranked, item.protocol, collections, plan.chains.link(item.method), {})
 
 
 @reads(WorstClusterItem)
@@ -288,10 +300,9 @@ def _asked(plan: Plan, link: Link) -> dict[str, Any]:
 
 
 def _query_item(
-    plan: Plan, item: NearestClustersItem | NeighboursItem, collections: list[str], model: Link, files: Files
+    plan: Plan, ranked: list[str], protocol: str | None, collections: list[str], model: Link, files: Files
 ) -> Reads:
     """What an item reads that compares queries of collections with the source's."""
-    ranked, protocol = [item.method, item.baseline], item.protocol
     splits = {name: judged_split(plan, name) for name in [*collections, plan.source]}
     queries = [
         paths.embeddings(model.name, SCOPE, name, protocol, f"queries.{split}") for name, split in splits.items()

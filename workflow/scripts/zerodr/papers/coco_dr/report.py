@@ -23,6 +23,7 @@ from zerodr.papers.coco_dr.items import NearestClustersItem, NeighboursItem, Pre
 from zerodr.papers.coco_dr.report_clusters import draw_group_losses, draw_worst_cluster, group_losses, worst_cluster
 from zerodr.reporting import item_inputs
 from zerodr.reporting.cells import Key
+from zerodr.reporting.claims import few_seeds
 from zerodr.reporting.panels import draw_points, legend, name_points, panels, style
 
 if TYPE_CHECKING:
@@ -41,63 +42,125 @@ SPACE_NOTE = (
 
 
 def nearest_clusters(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_inputs.ItemTable:
-    """For each collection the cluster with the highest mean inner product, and gains on both sides."""
+    """For each collection the cluster with the highest mean inner product, and gains on both sides, with each seed.
+
+    Inputs by seed: `clusters`; `losses`, the method's, then the baseline's; `queries`, those of every collection.
+    """
     assert isinstance(item, NearestClustersItem)
-    centroids = np.load(stage.path("clusters") / CENTROIDS, allow_pickle=False)
-    queries, vectors = _queries(stage, settings)
     scores = item_inputs.read_scores([*stage.paths("per_query"), *stage.paths("source_per_query")])
+    seeds = [one["seed"] for one in settings.values] or [stage.seed]
+    runs = [one["names"] for one in settings.values] or [{name: name for name in settings.methods}]
+    rows: list[dict[str, Any]] = []
+    for number, (seed, names) in enumerate(zip(seeds, runs, strict=True)):
+        drawn = item.model_copy(update={"method": names[item.method], "baseline": names[item.baseline]})
+        rows += [{"seed": seed, **row} for row in _nearest(stage, settings, drawn, number, scores)]
+    frame = pd.DataFrame(rows)
+    by_seed = [one for _, one in frame.groupby("seed", sort=False)]
+    members = settings.published.members if settings.published else {}
+    column_of = {name: column for column, names in members.items() for name in names}
+    falls = [one.groupby(one["collection"].replace(column_of))["loss_fall"].mean() for one in by_seed]
+    lower, columns = [int((fall > 0).sum()) for fall in falls], len(falls[0])
+    measured: dict[Key, float | str] = {}
+    if columns == COLLECTIONS:
+        measured[item.method, settings.source, "clusters_with_lower_loss"] = float(np.mean(lower))
+    notes = _nearest_notes(settings, item, frame, by_seed) + [
+        f"fall of the loss: {settings.methods[item.baseline]}'s minus {settings.methods[item.method]}'s on the "
+        f"cluster's training queries, of {frame['measured'].iloc[0]:,} queries "
+        "in all, each against the relevant documents of all of them; positive for "
+        f"{', '.join(map(str, lower))} of {columns} collections",
+        item_inputs.correlation(*_means(frame, settings, "loss_fall"), "falls of the loss and gains of collections"),
+        *item_inputs.mean_note(settings, "correlations"),
+    ]
+    if len(seeds) > 1:
+        counted = ", ".join(map(str, seeds))
+        notes.append(
+            f"{len(seeds)} seeds ({counted}): means, and in brackets the least and the greatest; counts a seed"
+        )
+        notes += few_seeds(seeds)
+    headings = {"": "{collection}", "cluster": "{cluster}", "its source queries": "{source_queries}"}
+    headings |= {"gain there": "{source_gain_interval}", "training queries": "{training_queries}"}
+    headings |= {"fall of their loss": "{loss_fall:+z.4f}", "gain on the collection": "{gain_interval}"}
+    shown = rows if len(seeds) == 1 else _over_seeds(frame).to_dict("records")
+    return item_inputs.ItemTable(frame, notes, item_inputs.printed(shown, settings, headings), measured)
+
+
+def _nearest(
+    stage: Stage, settings: item_inputs.ItemParams, item: NearestClustersItem, number: int, scores: dict
+) -> list[dict[str, Any]]:
+    """Return a row a collection, of one seed's clusters; `others_gain` is that of clusters nearest to no collection."""
+    centroids = np.load(stage.paths("clusters")[number] / CENTROIDS, allow_pickle=False)
+    queries, vectors = _queries(stage, settings, number)
     source = _differences(scores, item, settings.source, queries[settings.source])
     distances = np.square(centroids).sum(1) - 2 * vectors[settings.source] @ centroids.T  # up to a constant of a row
     owner = distances.argmin(1)
-    falls, counts = _loss_falls(stage, len(centroids))
-    rows = []
+    falls, counts = _loss_falls(stage.paths("losses")[2 * number : 2 * number + 2], len(centroids))
+    samples, rows = settings.bootstrap_samples, list[dict[str, Any]]()
     for name in settings.collections:
         nearness = (vectors[name] @ centroids.T).mean(0)
         nearness[np.bincount(owner, minlength=len(centroids)) == 0] = -np.inf  # no source query to tell a gain on
         nearness[counts == 0] = -np.inf
         cluster = int(nearness.argmax())
         near = source[owner == cluster]
-        there = item_inputs.gain(near, near * 0, settings.bootstrap_samples, stage.seed)
-        here = item_inputs.gain(
-            scores[item.method, name], scores[item.baseline, name], settings.bootstrap_samples, stage.seed
-        )
-        row = {"collection": name, "cluster": cluster, "source_queries": len(near)}
+        there = item_inputs.gain(near, near * 0, samples, stage.seed)
+        here = item_inputs.gain(scores[item.method, name], scores[item.baseline, name], samples, stage.seed)
+        row = {"collection": name, "cluster": cluster, "source_queries": len(near), "measured": int(counts.sum())}
         row |= {"loss_fall": float(falls[cluster]), "training_queries": int(counts[cluster])}
         rows.append(row | there.columns("source_gain") | here.columns("gain"))
-    frame, measured = pd.DataFrame(rows), dict[Key, float | str]()
+    others = source[~np.isin(owner, [row["cluster"] for row in rows])]
+    if len(others):
+        facts = item_inputs.gain(others, others * 0, samples, stage.seed).columns("others_gain")
+        rows = [row | facts for row in rows]
+    return rows
+
+
+def _nearest_notes(
+    settings: item_inputs.ItemParams, item: NearestClustersItem, frame: pd.DataFrame, by_seed: list[pd.DataFrame]
+) -> list[str]:
     method, baseline = settings.methods[item.method], settings.methods[item.baseline]
-    both = int(((frame["source_gain"] > 0) == (frame["gain"] > 0)).sum())
-    members = settings.published.members if settings.published else {}
-    column_of = {name: column for column, names in members.items() for name in names}
-    falls_by_column = frame.groupby(frame["collection"].replace(column_of))["loss_fall"].mean()
-    lower, points = int((falls_by_column > 0).sum()), item_inputs.by_column(frame, settings)
+    signs = [int(((one["source_gain"] > 0) == (one["gain"] > 0)).sum()) for one in by_seed]
+    nearest = [one.drop_duplicates("cluster") for one in by_seed]
+    risen = [f"{int((one['source_gain_low'] > 0).sum())} of {len(one)}" for one in nearest]
     notes = [
         f"clusters of {method}'s stage {item.stage}; nearest by the mean inner product of a collection's "
         f"queries with its centroid; gains: nDCG@10 of {method} minus that of {baseline}, on the cluster's "
         f"queries of {settings.source}/{settings.splits[settings.source]} and on the collection",
-        f"gains have one sign on both sides for {both} of {len(frame)} collections",
-        item_inputs.correlation(points["source_gain"], points["gain"], "gains of clusters and of collections"),
-        f"fall of the loss: {baseline}'s minus {method}'s on the cluster's training queries, of "
-        f"{int(counts.sum()):,} queries in all, each against the relevant documents of all of them; positive for "
-        f"{lower} of {len(falls_by_column)} collections",
-        item_inputs.correlation(points["loss_fall"], points["gain"], "falls of the loss and gains of collections"),
-        *item_inputs.mean_note(settings, "correlations"),
+        f"nearest clusters whose gain has an interval above zero: {', '.join(risen)}",
     ]
-    columns = {"": "{collection}", "cluster": "{cluster}", "its source queries": "{source_queries}"}
-    columns |= {"gain there": "{source_gain_interval}", "training queries": "{training_queries}"}
-    columns |= {"fall of their loss": "{loss_fall:+z.4f}", "gain on the collection": "{gain_interval}"}
-    if len(falls_by_column) == COLLECTIONS:
-        measured[item.method, settings.source, "clusters_with_lower_loss"] = float(lower)
-    return item_inputs.ItemTable(frame, notes, item_inputs.printed(rows, settings, columns), measured)
+    if "others_gain" in frame:
+        others = [str(item_inputs.Gain.of(one.iloc[0], "others_gain")) for one in by_seed]
+        notes.append(f"gain on source queries of the other clusters, nearest to no collection: {', '.join(others)}")
+    return notes + [
+        f"gains have one sign on both sides for {', '.join(map(str, signs))} of {len(by_seed[0])} collections",
+        item_inputs.correlation(*_means(frame, settings, "source_gain"), "gains of clusters and of collections"),
+    ]
 
 
-def _loss_falls(stage: Stage, clusters: int) -> tuple[np.ndarray, np.ndarray]:
+def _means(frame: pd.DataFrame, settings: item_inputs.ItemParams, of: str) -> tuple[pd.Series, pd.Series]:
+    """Average a column and the gains of collections over seeds, then over the collections of one column."""
+    over_seeds = frame.groupby("collection", sort=False).mean(numeric_only=True).reset_index()
+    points = item_inputs.by_column(over_seeds, settings)
+    return points[of], points["gain"]
+
+
+def _over_seeds(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a collection: means over seeds with the least and the greatest, and each seed's cluster."""
+    rows = list[dict[str, Any]]()
+    for name, of in frame.groupby("collection", sort=False):
+        row: dict[str, Any] = {"collection": name, "loss_fall": of["loss_fall"].mean()}
+        row |= {key: ", ".join(map(str, of[key])) for key in ("cluster", "source_queries", "training_queries")}
+        for key in ("source_gain", "gain"):
+            row |= item_inputs.Gain(*of[key].agg(["mean", "min", "max"])).columns(key)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _loss_falls(losses: Sequence[Path], clusters: int) -> tuple[np.ndarray, np.ndarray]:
     """Baseline's minus the method's mean training loss by cluster, and numbers of queries; NaN for none.
 
     Raises:
         ArtifactError: both are of other queries.
     """
-    after, before = (pq.read_table(path).to_pandas() for path in stage.paths("losses"))
+    after, before = (pq.read_table(path).to_pandas() for path in losses)
     if not after[["query", "cluster"]].equals(before[["query", "cluster"]]):
         raise ArtifactError("training losses by cluster", "are of other queries or clusters", "measure both again")
     counts = np.bincount(after["cluster"], minlength=clusters)
@@ -143,10 +206,14 @@ def neighbours(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> it
     return item_inputs.ItemTable(pd.DataFrame(rows), notes, item_inputs.printed(short, settings, columns), measured)
 
 
-def _queries(stage: Stage, settings: item_inputs.ItemParams) -> tuple[dict[str, pd.DataFrame], dict[str, np.ndarray]]:
-    """Queries and their vectors by collection, the source among them."""
-    texts, vectors = {}, {}
-    for manifest, file in zip(stage.paths("collections"), stage.paths("queries"), strict=True):
+def _queries(
+    stage: Stage, settings: item_inputs.ItemParams, number: int = 0
+) -> tuple[dict[str, pd.DataFrame], dict[str, np.ndarray]]:
+    """Queries and their vectors by collection, the source among them; `number` says whose, of the run's seeds."""
+    texts, vectors = dict[str, pd.DataFrame](), dict[str, np.ndarray]()
+    collections = stage.paths("collections")
+    files = stage.paths("queries")[number * len(collections) :][: len(collections)]
+    for manifest, file in zip(collections, files, strict=True):
         name = manifest.parent.name
         texts[name] = split_queries(manifest.parent, settings.splits[name])
         vectors[name] = _vectors(file, len(texts[name]), name)
@@ -243,13 +310,15 @@ def draw_against(x: str, what: str) -> Callable[[pd.DataFrame, item_inputs.ItemP
         from matplotlib.ticker import MaxNLocator
 
         figure, (axes,) = panels(1, width=5, height=3.8)
+        several = "seed" in frame and frame["seed"].nunique() > 1
+        frame = _over_seeds(frame) if several else frame
         draw_points(axes, frame, x, "gain", "", 0)
         name_points(axes, frame[x], frame["gain"], [settings.collections[name] for name in frame["collection"]])
         axes.axhline(0, color="#888888", linewidth=0.8)
         axes.axvline(0, color="#888888", linewidth=0.8)
         axes.xaxis.set_major_locator(MaxNLocator(6))
         axes.set_xlabel(what)
-        axes.set_ylabel(f"{GAIN}, 95 % interval")
+        axes.set_ylabel(f"{GAIN}, {'least and greatest of seeds' if several else '95 % interval'}")
         return figure
 
     return draw
