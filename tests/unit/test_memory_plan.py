@@ -38,6 +38,7 @@ def test_an_episode_follows_from_the_one_before():
     first = made.inputs("merge_memories")(wc("moma1", use=LEARNING, collection="squad-v1.1", split="train"))
     assert all("/memory/t5-ance/shared/ep0/hits/" in hit for hit in first["hits"])
     asked = wc("ep0", "t5-ance", collection="squad-v1.1", split="train", memory="memory-mesh", shard="00000-of-00001")
+    asked.kind = "hits"
     searched = made.inputs("search_memory")(asked)
     assert searched["corpus"] == "results/embeddings/t5-ance@ep0/shared/memory-mesh/standard/corpus-00000-of-00001.npy"
     asked.model, asked.stage = "moma-t5ance", "moma1"
@@ -134,6 +135,7 @@ def test_who_augments():
     own, frozen = Link("moma-t5ance+no-learning", "moma2"), Link("moma-t5ance+no-distilling", "moma2")
     assert not has_augmenter(made, own) and has_augmenter(made, frozen)
     asked = wc("moma1", own.method, collection="scifact", split="test", memory="memory-mesh", shard="00000-of-00001")
+    asked.kind = "hits"
     assert made.inputs("search_memory")(asked)["queries"] == (
         "results/embeddings/moma-t5ance+no-learning@moma1/shared/scifact/standard/queries.test.npy"
     ), "plain queries: the main model retrieves without augmentation"
@@ -155,6 +157,24 @@ def test_a_frozen_augmenter_is_the_trained_t5_ance(scale, last):
             assert all(hit.startswith(f"results/memory/t5-ance/shared/{last}/hits/") for hit in found["hits"])
     exported = made.inputs("export_memory")(wc(model=method, memory="memory-mesh"))
     assert exported["embeddings"][0].startswith(f"results/embeddings/t5-ance@{last}/shared/memory-mesh/")
+
+
+@pytest.mark.parametrize("method", ["moma-t5ance+no-learning", "moma-t5ance+no-distilling"])
+def test_an_augmenter_that_is_no_own_network_reads_targets_as_inference_says(method):
+    """As the learned one does: targets and their queries under inference.protocol, memories of training as trained."""
+    made, memory = plan(scale="paper"), "memory-mesh-descriptors"
+    asked = wc("moma2", method, use=SEARCH, collection="scifact", split="test")
+    hits = made.inputs("merge_memories")(asked)["hits"]
+    assert all("/hits.moma-paper/scifact/" in hit for hit in hits)
+    model, _, stage = hits[0].split("/")[2:5]
+    where = {"collection": "scifact", "split": "test", "shard": "00000-of-00001", "kind": "hits.moma-paper"}
+    for name, protocol in (("scifact", "moma-paper"), (memory, "standard")):
+        files = made.inputs("search_memory")(wc(stage, model, memory=name, **where))
+        assert "/scifact/moma-paper/queries.test" in files["queries"]
+        assert f"/{name}/{protocol}/corpus-" in files["corpus"]
+    for use, collection, split in ((LEARNING, "msmarco", "train"), (SEARCH, "msmarco", "train")):
+        found = made.inputs("merge_memories")(wc("moma2", method, use=use, collection=collection, split=split))
+        assert all("/hits/" in hit for hit in found["hits"])
 
 
 def test_a_frozen_augmenter_without_init_is_the_one_before(root):

@@ -1,6 +1,6 @@
 # MoMA: memories are embedded and searched by augmenters, and their documents join the queries.
 
-from zerodr.papers.moma.plan.memories import pattern_of_augmenters
+from zerodr.papers.moma.plan.memories import pattern_of_augmenters, pattern_of_hits
 
 
 rule embed_memory:
@@ -63,7 +63,7 @@ rule search_memory:
     wildcard_constraints:
         model=PATTERNS.chains(),
         stage=pattern_of_augmenters(PLAN),
-        kind="hits|hits-with-self",
+        kind=pattern_of_hits(PLAN),
         memory=PATTERNS.collections(),
     script:
         "../../scripts/run_stage.py"

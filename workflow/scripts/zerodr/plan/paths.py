@@ -96,7 +96,8 @@ memory_embeddings = Name("results/memory/{model}/{scope}/{stage}/embeddings/{col
 memory_hits = Name(
     "results/memory/{model}/{scope}/{stage}/{kind}/{collection}/{split}.top{depth}/{memory}/{shard}.parquet"
 )
-"""Hits in a shard of a memory for the queries of a collection; `kind` is `hits` or `hits-with-self`."""
+"""Hits in a shard of a memory for the queries of a collection; `kind` is `hits` or `hits-with-self`, and
+`.<protocol>` after it where the augmenter reads the target under another protocol than in training."""
 augmentations = Name("results/memory/{model}/{scope}/{stage}/{use}/{collection}/{split}.parquet")
 """Rankings of a mixture: for `learning` (by the augmenter before the stage) or for `search` (by the stage's)."""
 attention = Name("results/memory/{model}/{scope}/{stage}/attention/{use}/{collection}/{split}.parquet")

@@ -82,12 +82,12 @@ def named_augmenter(plan: Plan, link: Link) -> Link | None:
     return None if init is None else plan.chains.parent_of(init, link.scope)
 
 
-def augmenter_embeddings(plan: Plan, link: Link, collection: str, content: str) -> str:
-    """Embeddings by a model's augmenter."""
+def augmenter_embeddings(plan: Plan, link: Link, collection: str, content: str, protocol: str | None = None) -> str:
+    """Embeddings by a model's augmenter; one that is no network of its own reads under `protocol`, None: as trained."""
     link = named_augmenter(plan, link) or link
     if has_augmenter(plan, link):
         return paths.memory_embeddings(*link.path_keys, collection, content)
-    protocol = plan.chains.trained(link.method).protocol
+    protocol = protocol or plan.chains.trained(link.method).protocol
     return paths.embeddings(link.name, link.scope, collection, protocol, content)
 
 
@@ -192,6 +192,11 @@ def pattern_of_augmenters(plan: Plan) -> str:
     return rf"(?:{'|'.join(sorted(names))})(?:\.\d+)?"
 
 
+def pattern_of_hits(plan: Plan) -> str:
+    """A wildcard constraint that matches kinds of hits: with a protocol's name where targets are read under it."""
+    return rf"(?:{HITS}|{WITH_SELF})(?:\.(?:{'|'.join(map(re.escape, sorted(plan.bench.protocols)))}))?"
+
+
 @inputs("embed_memory", "embed_memory_queries")
 def _embed_inputs(plan: Plan, wc: Any) -> Files:
     return {"collection": paths.collection(wc.collection), "model": plan.chains.model(plan.link(wc))}
@@ -223,10 +228,11 @@ def _embed_queries_params(plan: Plan, wc: Any) -> Params:
 @inputs("search_memory")
 def _search_inputs(plan: Plan, wc: Any) -> Files:
     """Embeddings by the augmenter, the queries' collection, the memory."""
-    link = plan.link(wc)
+    link, protocol = plan.link(wc), wc.kind.partition(".")[2] or None
+    of_memory = protocol if wc.memory == wc.collection else None  # other memories keep the lengths of training
     return {
-        "queries": augmenter_embeddings(plan, link, wc.collection, f"queries.{wc.split}"),
-        "corpus": augmenter_embeddings(plan, link, wc.memory, f"corpus-{wc.shard}"),
+        "queries": augmenter_embeddings(plan, link, wc.collection, f"queries.{wc.split}", protocol),
+        "corpus": augmenter_embeddings(plan, link, wc.memory, f"corpus-{wc.shard}", of_memory),
         "collection": paths.collection(wc.collection),
         "memory": paths.collection(wc.memory),
     }
@@ -242,7 +248,7 @@ def _search_params(plan: Plan, wc: Any) -> Params:
         "memory": wc.memory,
         "depth": int(wc.depth),
         "title_join": plan.collection(wc.memory).title_join,
-        "exclude_self": wc.kind == HITS,
+        "exclude_self": wc.kind.partition(".")[0] == HITS,
         **shard_numbers(wc.shard),
     }
 
@@ -255,6 +261,8 @@ def _merge_inputs(plan: Plan, wc: Any) -> Files:
     before = plan.chains.parent(link) if wc.use == LEARNING else plan.chains.link(link.name, link.scope)
     augmenter = named_augmenter(plan, link) or named_augmenter(plan, before) or before
     kind = HITS if memory.exclude_self else WITH_SELF
+    if wc.use == SEARCH and not added.training and not has_augmenter(plan, augmenter):
+        kind += _read_under(plan, link, augmenter)
     hits = [
         paths.memory_hits(*augmenter.path_keys, kind, wc.collection, wc.split, added.depth, name, shard)
         for name in added.memories
@@ -262,6 +270,12 @@ def _merge_inputs(plan: Plan, wc: Any) -> Files:
     ]
     memories = [paths.collection(name) for name in added.memories]
     return {"hits": hits, "collection": paths.collection(wc.collection), "memories": memories}
+
+
+def _read_under(plan: Plan, link: Link, augmenter: Link) -> str:
+    """Return the ending of hits for which a model that is no augmenter of its own reads targets as a row asks."""
+    asked = inference(plan, link.method).protocol
+    return "" if asked in (None, plan.chains.trained(augmenter.method).protocol) else f".{asked}"
 
 
 @params("merge_memories")
@@ -282,7 +296,9 @@ def _export_inputs(plan: Plan, wc: Any) -> Files:
     link = plan.chains.link(wc.model, wc.scope)
     assert find_episode(plan, link) is not None, f"{link.name} is no episode with memories"
     shards = plan.shard_names("corpus", wc.memory)
-    vectors = [augmenter_embeddings(plan, link, wc.memory, shard) for shard in shards]
+    trained = {*episode(plan, link).memory.memories, plan.chains.source_of(link.method)}
+    protocol = None if wc.memory in trained else inference(plan, link.method).protocol
+    vectors = [augmenter_embeddings(plan, link, wc.memory, shard, protocol) for shard in shards]
     return {"collection": paths.collection(wc.memory), "embeddings": vectors, "model": plan.chains.model(link)}
 
 
