@@ -12,7 +12,7 @@ from tests.unit.memory_plan_helpers import EPISODE, add, plan, root, wc
 from zerodr.errors import ConfigError
 from zerodr.papers.moma.plan.memories import LEARNING, SEARCH, augmentation, has_augmenter
 from zerodr.papers.moma.settings import inference_of
-from zerodr.plan import Plan
+from zerodr.plan import Plan, paths
 from zerodr.plan.lines import Link
 from zerodr.plan.reporting import remark_of
 
@@ -175,6 +175,22 @@ def test_an_augmenter_that_is_no_own_network_reads_targets_as_inference_says(met
     for use, collection, split in ((LEARNING, "msmarco", "train"), (SEARCH, "msmarco", "train")):
         found = made.inputs("merge_memories")(wc("moma2", method, use=use, collection=collection, split=split))
         assert all("/hits/" in hit for hit in found["hits"])
+
+
+def test_a_memory_from_the_archive_of_the_source_has_its_documents():
+    """Else a relevant passage, known by another name as a document of the memory, would be a negative."""
+    made, method, judged = plan(scale="paper"), "moma-t5ance+marco-subset", "memory-msmarco-judged"
+    asked = wc("moma1", method, use=LEARNING, collection="msmarco", split="train")
+    merged = json.loads(made.settings("merge_memories")(asked))["settings"]["memories"]
+    assert merged[0] == "msmarco" and judged not in merged
+    files = made.inputs("merge_memories")(asked)
+    assert any(f"/{judged}/" in hit for hit in files["hits"]), "the part alone is searched"
+    assert paths.collection("msmarco") in files["memories"]
+    assert set(json.loads(made.settings("mine_memories")(wc("moma1", method)))["settings"]["joins"]) == {*merged}
+    for collection, name in (("msmarco", "msmarco"), ("scifact", judged)):
+        hits = wc("moma1", method, collection=collection, split="train", memory=judged, kind="hits", depth="10")
+        hits.shard = "00000-of-00002"
+        assert json.loads(made.settings("search_memory")(hits))["settings"]["memory"] == name
 
 
 def test_a_frozen_augmenter_without_init_is_the_one_before(root):

@@ -75,7 +75,7 @@ def _main_inputs(plan: Plan, wc: Any) -> Files:
 @params("train_main")
 def _main_params(plan: Plan, wc: Any) -> Params:
     link = link_of(wc)
-    memories = augmentation(plan, link, *learning_queries(plan, link)).memories
+    memories = augmentation(plan, link, *learning_queries(plan, link)).named
     return finetune_params(plan, wc) | {"joins": title_joins(plan, memories)}
 
 
@@ -97,7 +97,7 @@ def _attention_params(plan: Plan, wc: Any) -> Params:
     added, memory = augmentation(plan, link, wc.use, wc.collection, wc.split), episode(plan, link).memory
     return {
         "split": wc.split,
-        "joins": title_joins(plan, added.memories),
+        "joins": title_joins(plan, added.named),
         "documents": added.documents,
         "document_tokens": added.document_tokens,
         "aggregation": memory.aggregation,
@@ -120,7 +120,7 @@ def _learned_inputs(plan: Plan, wc: Any) -> Files:
 def _learned_params(plan: Plan, wc: Any) -> Params:
     link = link_of(wc)
     augmenter, queries = episode(plan, link).augmenter, learning_queries(plan, link)
-    memories = dict.fromkeys([*augmentation(plan, link, *queries).memories, queries[1]])
+    memories = dict.fromkeys([*augmentation(plan, link, *queries).named, queries[1]])
     chosen = augmenter.model_dump(mode="json", include={"selected", "depth", "count"})
     return (
         chosen
@@ -183,7 +183,7 @@ def _join_params(plan: Plan, wc: Any) -> Params:
 @inputs("measure_shares")
 def _shares_inputs(plan: Plan, wc: Any) -> Files:
     link, queries = link_of(wc), (wc.use, wc.collection, wc.split)
-    memories = augmentation(plan, link, *queries).memories
+    memories = augmentation(plan, link, *queries).named
     return {
         "attention": paths.attention(*link.path_keys, *queries),
         "collection": paths.collection(wc.collection),
@@ -193,7 +193,7 @@ def _shares_inputs(plan: Plan, wc: Any) -> Files:
 
 @params("measure_shares")
 def _shares_params(plan: Plan, wc: Any) -> Params:
-    memories = augmentation(plan, link_of(wc), wc.use, wc.collection, wc.split).memories
+    memories = augmentation(plan, link_of(wc), wc.use, wc.collection, wc.split).named
     joins = title_joins(plan, memories)
     return {"collection": wc.collection, "split": wc.split, "evaluated": wc.use == SEARCH, "joins": joins}
 
@@ -228,7 +228,7 @@ def _latency_params(plan: Plan, wc: Any) -> Params:
     named = SimpleNamespace(collection=wc.collection, protocol=protocol)
     return embedding(plan, wc.model, wc.collection, protocol) | {
         "split": wc.split,
-        "joins": title_joins(plan, added.memories),
+        "joins": title_joins(plan, added.named),
         "documents": added.documents,
         "document_limit": added.document_tokens,
         "shards": {name: len(plan.shard_names("corpus", name)) for name in added.memories},

@@ -101,7 +101,8 @@ class QueryAugmentation(NamedTuple):
     """Augmentation of the queries of a split for a model.
 
     Attributes:
-        memories: collections of the mixture.
+        memories: collections of the mixture, which are searched.
+        named: the collections by which their documents are known, as `known_as` says, in the same order.
         documents: K, documents of each query.
         document_tokens: longest document.
         depth: ranks of the mixture: as many as negatives are looked for in, of training queries, else K.
@@ -109,6 +110,7 @@ class QueryAugmentation(NamedTuple):
     """
 
     memories: list[str]
+    named: list[str]
     documents: int
     document_tokens: int
     depth: int
@@ -132,7 +134,19 @@ def augmentation(plan: Plan, link: Link, use: str, collection: str, split: str) 
     where = f"method {link.method}: memories of {collection}/{split}"
     memories = mixture(where, names, {SOURCE: source, TARGET: collection}, plan.bench.collections, documents)
     depth = max(documents, stage.augmenter.depth) if training else documents
-    return QueryAugmentation(memories, documents, tokens, depth, training)
+    named = [known_as(plan, name, collection) for name in memories]
+    return QueryAugmentation(memories, named, documents, tokens, depth, training)
+
+
+def known_as(plan: Plan, memory: str, collection: str) -> str:
+    """Return the collection by which a memory's documents are known where queries of a collection are augmented.
+
+    A memory from the archive of the queries' own collection has its documents, and so its judgements: a relevant one is
+    known as such.
+    """
+    rows = plan.bench.collections
+    of_memory, of_queries = ((rows[name].archive, rows[name].member) for name in (memory, collection))
+    return collection if of_memory[0] and of_memory == of_queries else memory
 
 
 def title_joins(plan: Plan, memories: Sequence[str]) -> dict[str, str | None]:
@@ -142,7 +156,7 @@ def title_joins(plan: Plan, memories: Sequence[str]) -> dict[str, str | None]:
 
 def augmentation_files(plan: Plan, link: Link, use: str, collection: str, split: str) -> Files:
     """Inputs of whatever reads augmentation documents."""
-    memories = augmentation(plan, link, use, collection, split).memories
+    memories = augmentation(plan, link, use, collection, split).named
     rankings = paths.augmentations(*link.path_keys, use, collection, split)
     return {"rankings": rankings, "memories": [paths.collection(name) for name in memories]}
 
@@ -177,7 +191,7 @@ def _fused_params(plan: Plan, wc: Any) -> Params:
     added = augmentation(plan, link, SEARCH, wc.collection, wc.split)
     return embedding(plan, wc.model, wc.collection, wc.protocol) | {
         "split": wc.split,
-        "joins": title_joins(plan, added.memories),
+        "joins": title_joins(plan, added.named),
         "documents": added.documents,
         "document_limit": added.document_tokens,
         "exclude_positives": added.training and episode(plan, link).memory.exclude_positives,
@@ -245,7 +259,7 @@ def _search_params(plan: Plan, wc: Any) -> Params:
     return ({} if index is None else index.model_dump(mode="json")) | {
         "collection": wc.collection,
         "split": wc.split,
-        "memory": wc.memory,
+        "memory": known_as(plan, wc.memory, wc.collection),
         "depth": int(wc.depth),
         "title_join": plan.collection(wc.memory).title_join,
         "exclude_self": wc.kind.partition(".")[0] == HITS,
@@ -268,7 +282,7 @@ def _merge_inputs(plan: Plan, wc: Any) -> Files:
         for name in added.memories
         for shard in plan.shard_names("shard", name)
     ]
-    memories = [paths.collection(name) for name in added.memories]
+    memories = [paths.collection(name) for name in added.named]
     return {"hits": hits, "collection": paths.collection(wc.collection), "memories": memories}
 
 
@@ -284,7 +298,7 @@ def _merge_params(plan: Plan, wc: Any) -> Params:
     return {
         "collection": wc.collection,
         "split": wc.split,
-        "memories": added.memories,
+        "memories": added.named,
         "depth": added.depth,
         "needed": added.documents,
     }
