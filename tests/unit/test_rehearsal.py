@@ -321,6 +321,7 @@ def test_a_run_and_a_dry_run_warn_of_the_same_disk(monkeypatch):
     planned = [SimpleNamespace(rule=SimpleNamespace(name="all"), wildcards={}, input=[], output=[])]
     workflow = SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda exclude_finished: planned))
     plan = SimpleNamespace(config=SimpleNamespace(rehearse=False, scale="lab"), bench=SimpleNamespace(overridden={}))
+    plan.machines = SimpleNamespace(training_gpus=1)
     monkeypatch.setattr(starting, "loose_models", lambda plan, jobs: {})
     line = f"Disk: the jobs write about 3.00 GiB and models, only 1.00 GiB are free: {sizes.MORE_ROOM}"
     monkeypatch.setattr(starting, "missing_gpus", lambda asked: "")
@@ -333,6 +334,16 @@ def test_a_run_and_a_dry_run_warn_of_the_same_disk(monkeypatch):
     assert "200 jobs are listed above" in starting.foretell(many, plan, slurm=False)[0]
     many.output_settings.quiet = {"rules"}
     assert starting.foretell(many, plan, slurm=False) == []
+
+
+@pytest.mark.parametrize(("gpus", "told"), [(4, 1), (2, 1), (3, 0), (1, 0)])
+def test_a_batch_that_the_gpus_can_not_share_is_told_before_the_first_job(root, gpus, told):
+    plan = Plan(load_bench(root, {"scale": "paper", "gpus": gpus}))
+    wildcards = SimpleNamespace(model="genq", stage="questions", scope="column-scifact")
+    jobs = [SimpleNamespace(rule=SimpleNamespace(name=name), wildcards=wildcards) for name in ("finetune", "all")]
+    lines = starting._uneven(plan, jobs)
+    assert len(lines) == told
+    assert all("will stop: genq@questions (75). Run them with gpus=1" in line for line in lines)
 
 
 def replace_snakemake(folder, monkeypatch, body):

@@ -29,6 +29,7 @@ from zerodr.operations.slurm.submission import refusal, start_again, wait_for_jo
 from zerodr.operations.trust import changed_artifacts
 from zerodr.operations.warm import fork_jobs
 from zerodr.plan import Plan
+from zerodr.plan.lines import link_of
 from zerodr.plan.pins import loose_models, planned_writers
 from zerodr.plan.resources import Ceiling
 from zerodr.plan.rules import facts_of
@@ -65,6 +66,7 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
     _fetch_writers(plan, planned)
     if short := _disk_warning(plan, planned):
         sys.stderr.write(f"{short}\n")
+    sys.stderr.write("".join(f"{line}\n" for line in _uneven(plan, planned)))
     if executor == "slurm":
         _prepare_slurm(workflow, limits)
     else:
@@ -115,6 +117,7 @@ def foretell(workflow: Any, plan: Plan, slurm: bool) -> list[str]:
         lines.append(gone)
     if short := _disk_warning(plan, jobs):
         lines.append(short)
+    lines += _uneven(plan, jobs)
     if any(facts_of(job.rule.name).kind == "publish" for job in jobs):
         refused.append(_store_problem())
     if not slurm:
@@ -135,6 +138,23 @@ def _idle(workflow: Any, plan: Plan) -> list[str]:
     outputs = (path for job in workflow.dag.jobs for path in job.output)
     line = idle_variants(sys.orig_argv, outputs, plan)
     return [line] if line else []
+
+
+def _uneven(plan: Plan, planned: list[Any]) -> list[str]:
+    """Return the line on trainings that stop because the GPUs can't share their batches equally."""
+    gpus, batches = plan.machines.training_gpus, dict[str, str]()
+    for job in planned if gpus > 1 else ():
+        stage = plan.chains.find_stage(link_of(job.wildcards)) if facts_of(job.rule.name).trains else None
+        training = getattr(stage, "training", None)
+        if training is not None and training.batch_queries % (gpus * training.accumulation):
+            batches[f"{job.wildcards.model}@{job.wildcards.stage}"] = str(training.batch_queries)
+    if not batches:
+        return []
+    listed = ", ".join(f"{name} ({batch})" for name, batch in batches.items())
+    return [
+        f"{gpus} GPUs can't share these batches equally, so these trainings will stop: {listed}. Run them with gpus=1, "
+        f"or a variant of each whose training.batch_queries is a multiple of {gpus} (set=)"
+    ]
 
 
 def _lock_models(plan: Plan, planned: list[Any]) -> None:
