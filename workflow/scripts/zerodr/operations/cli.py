@@ -175,6 +175,7 @@ def plan(
     from zerodr.operations.trust import changed_artifacts
     from zerodr.plan.pins import loose_models
     from zerodr.plan.targets import idle_variants
+    from zerodr.plan.training import uneven_batches
 
     bench = plan_of(words := with_scale(_words(config, sets, scale), profile or ""))
     jobs = planned_jobs(target, parse_words(words), bench)
@@ -192,10 +193,9 @@ def plan(
         typer.echo(f"again       {line}")
     written = [path for _, files in outputs for path in files]
     evaluated = [f"{folder}/" for folder in Path("results/evaluation").glob("*")]
-    remade = replaced_reports(outputs, bench.config.scale)
-    for line in (idle_variants([target], written + evaluated, bench), changed_artifacts(written), remade):
-        if line:
-            typer.echo(f"note        {line}")
+    notes = [idle_variants([target], written + evaluated, bench), changed_artifacts(written)]
+    notes += [replaced_reports(outputs, bench.config.scale), uneven_batches(bench, ((j.rule, j.asked) for j in jobs))]
+    typer.echo("".join(f"note        {line}\n" for line in notes if line), nl=False)
 
 
 @app.command(rich_help_panel="Plan and run")

@@ -29,11 +29,11 @@ from zerodr.operations.slurm.submission import refusal, start_again, wait_for_jo
 from zerodr.operations.trust import changed_artifacts
 from zerodr.operations.warm import fork_jobs
 from zerodr.plan import Plan
-from zerodr.plan.lines import link_of
 from zerodr.plan.pins import loose_models, planned_writers
 from zerodr.plan.resources import Ceiling
 from zerodr.plan.rules import facts_of
 from zerodr.plan.targets import idle_variants, other_names
+from zerodr.plan.training import uneven_batches
 
 LISTED = 100  # jobs of a dry run that fit a few screens
 
@@ -141,20 +141,8 @@ def _idle(workflow: Any, plan: Plan) -> list[str]:
 
 
 def _uneven(plan: Plan, planned: list[Any]) -> list[str]:
-    """Return the line on trainings that stop because the GPUs can't share their batches equally."""
-    gpus, batches = plan.machines.training_gpus, dict[str, str]()
-    for job in planned if gpus > 1 else ():
-        stage = plan.chains.find_stage(link_of(job.wildcards)) if facts_of(job.rule.name).trains else None
-        training = getattr(stage, "training", None)
-        if training is not None and training.batch_queries % (gpus * training.accumulation):
-            batches[f"{job.wildcards.model}@{job.wildcards.stage}"] = str(training.batch_queries)
-    if not batches:
-        return []
-    listed = ", ".join(f"{name} ({batch})" for name, batch in batches.items())
-    return [
-        f"{gpus} GPUs can't share these batches equally, so these trainings will stop: {listed}. Run them with gpus=1, "
-        f"or a variant of each whose training.batch_queries is a multiple of {gpus} (set=)"
-    ]
+    line = uneven_batches(plan, ((job.rule.name, job.wildcards) for job in planned))
+    return [line] if line else []
 
 
 def _lock_models(plan: Plan, planned: list[Any]) -> None:

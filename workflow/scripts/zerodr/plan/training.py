@@ -1,5 +1,6 @@
 """Plan workflow/rules/training.smk: the initial model, pretraining and fine-tuning stages, export."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from zerodr.config.load import files_of_model
@@ -12,6 +13,7 @@ from zerodr.plan import paths
 from zerodr.plan.dense import corpus_embeddings, model_of
 from zerodr.plan.lines import Link, link_of
 from zerodr.plan.plan import ADDED_INPUTS, ADDED_PARAMS, Files, Params, Plan, adds_inputs, draws, inputs, params
+from zerodr.plan.rules import facts_of
 
 
 @inputs("init_model")
@@ -153,3 +155,22 @@ def _pretrain_params(plan: Plan, wc: Any) -> Params:
         "left_out": plan.chains.left_out(link),
         "gpus": plan.machines.training_gpus,
     }
+
+
+def uneven_batches(plan: Plan, jobs: Iterable[tuple[str, Any]]) -> str:
+    """Return the line on trainings that stop because the GPUs can't share their batches equally; empty without.
+
+    Args:
+        jobs: rule and wildcards of each planned job.
+    """
+    gpus, batches = plan.machines.training_gpus, dict[str, int]()
+    for rule, wildcards in jobs if gpus > 1 else ():
+        stage = plan.chains.find_stage(link_of(wildcards)) if facts_of(rule).trains else None
+        training = getattr(stage, "training", None)
+        if training is not None and training.batch_queries % (gpus * training.accumulation):
+            batches[f"{wildcards.model}@{wildcards.stage}"] = training.batch_queries
+    listed = ", ".join(f"{name} ({batch})" for name, batch in batches.items())
+    return listed and (
+        f"{gpus} GPUs can't share these batches equally, so these trainings will stop: {listed}. Run them with gpus=1, "
+        f"or a variant of each whose training.batch_queries is a multiple of {gpus} (set=)"
+    )
