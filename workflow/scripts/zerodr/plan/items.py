@@ -7,6 +7,7 @@ from typing import Any
 from zerodr.config.counterparts import drawing, seeded
 from zerodr.config.files import known
 from zerodr.config.item import Item
+from zerodr.config.measures import FIRST, added, is_measure
 from zerodr.config.methods import TrainedMethod
 from zerodr.config.papers import (
     ClaimItem,
@@ -206,7 +207,23 @@ def _read(plan: Plan, wc: Any) -> tuple[Item, list[str], Reads]:
     if isinstance(item, MethodsItem) and (chosen := plan.config.measures):
         more = dict.fromkeys(name for name in (*item.beside, *chosen) if name != item.measure)
         item = item.model_copy(update={"beside": tuple(more)})
+    _require_measured(plan, item, f"{wc.paper}: {wc.item}")
     return item, collections, read_item(plan, item, collections, f"{wc.paper}: {wc.item}")
+
+
+def _require_measured(plan: Plan, item: Item, where: str) -> None:
+    """Refuse an item of a measure that the run's evaluations lack: its job, the last one, would find none.
+
+    Raises:
+        ConfigError: names the measure and the words that add it.
+    """
+    chosen = plan.config.measures
+    shown = [getattr(item, "measure", FIRST[0]), *getattr(item, "beside", ())]
+    lacking = [name for name in shown if is_measure(name) and name not in (*FIRST, *added(chosen))]
+    if lacking:
+        words = ",".join([*(chosen or ("ndcg_cut_10",)), *dict.fromkeys(lacking)])
+        problem = f"shows {lacking[0]}, which is computed only where measures= names it"
+        raise ConfigError(where, problem, f"--config measures=[{words}]")
 
 
 @inputs("build_item")
