@@ -1,4 +1,4 @@
-"""Measures by name, and those of the user's own folder."""
+"""Measures by name, those of the user's own folder, and imports of its scaffolds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from tests.unit.config_helpers import project
 
-from zerodr.config.custom import check_planned, code_digest
+from zerodr.config.custom import check_planned, code_digest, load_code
 from zerodr.config.load import load_bench
 from zerodr.config.measures import label_of
 from zerodr.errors import ConfigError
@@ -45,6 +45,22 @@ def test_measures_by_name_and_of_ones_own_evaluate_again_and_train_nothing(proje
     qrels = pd.DataFrame({"query": ["q", "q"], "document": ["a", "c"], "grade": [1, 2]})
     values = measure(judge(run, qrels, ["q"]), ["best_grade_10", "recall_20"]).loc["q"]
     assert values.to_dict() == {"best_grade_10": 0.5, "recall_20": 0.5}
+
+
+@pytest.mark.parametrize("first", ["from torch import Tensor", "", "import torch as t, torch"])
+def test_a_scaffold_brings_the_imports_that_a_file_lacks(project, first):
+    losses, measures = Path("config/my/losses.py"), Path("config/my/measures.py")
+    losses.parent.mkdir(exist_ok=True)
+    losses.write_text(f"{first}\n\n\ndef mine(scores):\n    return scores.mean()")
+    measures.write_text("def none(run, cut):\n    return run.results * 0\n")
+    before = code_digest("losses.py", "mine")
+    write_new("objective", "Smooth")
+    write_new("loss", "hinge")
+    write_new("measure", "best_grade")
+    assert code_digest("losses.py", "mine") == before
+    assert load_code("losses.py", "mine") and load_code("losses.py", "Smooth") and load_code("losses.py", "hinge")
+    assert load_code("measures.py", "none") and load_code("measures.py", "best_grade")
+    assert losses.read_text().count("import Tensor\n") == 1
 
 
 def test_a_claim_about_a_measure_that_no_evaluation_has_is_refused_in_the_plan(project):

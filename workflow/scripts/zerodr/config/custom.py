@@ -120,6 +120,18 @@ def defined(file: str) -> list[str]:
     return list(_parsed(file)[1])
 
 
+def lacking_imports(file: str, needed: str) -> str:
+    """Return the imports of `needed` whose names a file of the user's own does not have.
+
+    Raises:
+        ConfigError: the file is no Python.
+    """
+    bound = set[str]().union(*map(_bound, _parsed(file)[0]))
+    imports = [node for node in ast.parse(needed).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    lacking = [(node, {_alias(item) for item in node.names} - bound) for node in imports]
+    return "".join(f"{ast.unparse(_narrowed(node, names))}\n" for node, names in lacking if names)
+
+
 def kind_of(file: str, name: str) -> str:
     """Return `function` or `class`, of the user's own file; empty where it has none of that name."""
     named = _parsed(file)[1]

@@ -12,7 +12,7 @@ from keyword import iskeyword
 from pathlib import Path
 from typing import NamedTuple
 
-from zerodr.config.custom import custom_folder
+from zerodr.config.custom import custom_folder, lacking_imports
 from zerodr.config.measures import CUT, MEASURES, WHOLE
 from zerodr.config.recipes import read_files
 from zerodr.config.registry import NAME, read_registry
@@ -208,15 +208,17 @@ def _new(path: Path, text: str) -> Path:
 
 
 def _append(path: Path, name: str, head: str, code: str) -> Path:
-    """Add a definition to a file of code.
+    """Add a definition to a file of code, and of the imports of `head` those that the file lacks.
 
     Raises:
-        ConfigError: the file has one of that name.
+        ConfigError: the file has one of that name, or is no Python.
     """
-    text = path.read_text(encoding="utf-8") if path.exists() else head
+    text, imports = head, ""
+    if path.exists():
+        text, imports = path.read_text(encoding="utf-8"), lacking_imports(path.name, head)
     if f"def {name}(" in text or f"class {name}(" in text:
         raise ConfigError(path, f"defines {name} already", "take another name, or edit it")
-    path.write_text(text + code, encoding="utf-8")
+    path.write_text(text + (f"\n\n{imports}" if imports else "") + code, encoding="utf-8")
     return path
 
 
