@@ -90,6 +90,7 @@ def test_keys_of_a_mapping_on_the_command_line_lie_over_those_of_a_file(project)
     "word, message",
     [
         ("dpr.trainin.steps=1", "dpr has no setting 'trainin.steps': did you mean training.steps"),
+        ("ance.ep3.training.steps=1", "ep3 repeats ep2, with the same settings: name ep2"),
         ("drp.training.steps=1", "'drp' is no method: did you mean dpr"),
         ("dpr.training.steps", "gives no value: write RECIPE.KEY=VALUE"),
         (
@@ -103,7 +104,7 @@ def test_keys_of_a_mapping_on_the_command_line_lie_over_those_of_a_file(project)
 )
 def test_a_mistake_is_a_sentence(root, word, message):
     with pytest.raises(ConfigError, match=message.replace("[", r"\[")):
-        load_bench(root, {"set": [word]})
+        load_bench(root, {"scale": "paper", "set": [word]})
 
 
 def test_a_key_of_a_recipe_is_no_key_of_the_configuration():

@@ -197,6 +197,11 @@ def _setting_paths(method: Method, override: Override, stages: list[str]) -> lis
     if isinstance(method, TrainedMethod):
         if path[0] in stages:
             return [("chain", *path)]
+        every = list(method.settings.chain)
+        if path[0] in every:  # of `repeat`
+            first = [name for name in every[: every.index(path[0])] if name in stages][-1]
+            problem = f"{path[0]} repeats {first}, with the same settings"
+            raise ConfigError(f"set {override.word}", problem, f"name {first}, or write a recipe with both stages")
         blocks = {name: stage for name, stage in method.settings.chain.items() if name in stages}
         if holding := [name for name, stage in blocks.items() if _has(stage, path)]:
             return [("chain", name, *path) for name in holding]

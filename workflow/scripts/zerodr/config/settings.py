@@ -88,7 +88,8 @@ class Config(Settings):
     more than 80 letters the run says the short name under which it writes them. None: the scale's, and all.tsv."""
     set: tuple[str, ...] = ()
     """Changed settings of methods: `dpr.training.batch_queries=256` is a variant of dpr, a row next to it; values with
-    commas between them are a row each. `training.batch_queries` is that of each stage, `ep0.training...` of one."""
+    commas between them are a row each. `training.batch_queries` is that of each stage, `ep0.training...` of one,
+    and of those that are `like` it or repeat it."""
     protocol: str = "standard"
     """A protocol of config/protocols.yaml."""
     source: str | None = None
