@@ -220,6 +220,7 @@ def test_chains_that_cannot_be_unfolded(chain, told):
         ("1.0e-3", "few", r"key 'settings.chain.ep0.training.learning_rate': expected a number, found 'few'"),
         ("objective: {name: pairwise_nll}", "kind: finetune", "key 'settings.chain.ep0.objective' is missing: add it"),
         ("source: bm25}", "source: none}", "negatives_per_query needs negatives, but negatives.source is none"),
+        ("pairwise_nll}", "pairwise_nll, negatives_per_query: 0}", "pairwise_nll compares a positive with hard neg"),
         ("pairwise_nll}", "info_nce, negatives_per_query: 0}", "uses no mined negatives: set negatives.source: none"),
     ],
 )

@@ -148,6 +148,11 @@ class FinetuneStage(LearningStage, FollowingStage):
             raise ValueError(f"objective {self.objective.name} follows a teacher's scores: name a `teacher`")
         if distils is False and self.teacher is not None:
             raise ValueError(f"objective {self.objective.name} reads no teacher's scores: leave `teacher` out")
+        if self.objective.compares and not hard:
+            name = self.objective.name
+            raise ValueError(
+                f"objective {name} compares a positive with hard negatives: set negatives_per_query to 1 or more"
+            )
         if hard and self.negatives.source == "none":
             raise ValueError("objective.negatives_per_query needs negatives, but negatives.source is none")
         if not hard and self.negatives.source != "none":
