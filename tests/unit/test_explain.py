@@ -34,6 +34,7 @@ from zerodr.lineage.explain import (
     adapted_by,
     differences,
     explain,
+    outdated,
     recorded_config,
     remedy,
     rerun_reasons,
@@ -41,6 +42,7 @@ from zerodr.lineage.explain import (
     stale_ancestors,
 )
 from zerodr.lineage.graph import Graph
+from zerodr.pages.report import show_table
 from zerodr.plan import Plan, paths
 from zerodr.plan.rules import RULES, VERSIONS
 
@@ -124,6 +126,17 @@ def test_a_plan_says_which_setting_makes_an_artifact_again(plan, tmp_path):
     method.write_text(method.read_text().replace("k1: 0.9", "k1: 1.2"))
     new = plan_of(tmp_path)
     assert rerun_reasons([LEXICAL, TABLE, "results/absent.tsv"], new) == [f"{LEXICAL}: setting k1: 0.9 then, 1.2 now"]
+    summary = paths.summary("bm25-flat", "toy", "standard")
+    cells = [summary, paths.summary("dense", "toy", "standard")]
+    assert outdated(cells, plan) == {}
+    assert outdated(cells, new) == {summary: f"{LEXICAL}: setting k1: 0.9 then, 1.2 now"}
+    Path(paths.beir("all.md")).write_text("the table")
+    assert f"Outdated   1 of {len(new.evaluations('summary'))} cells" in show_table(new, [])
+    assert "Outdated" not in show_table(plan, [])
+    Path(paths.beir("all.md")).unlink()
+    Path(cells[1]).unlink()
+    with pytest.raises(ArtifactError, match=r"is missing, and 1 of \d+ cells are of other settings \(.* k1: 0.9 then"):
+        show_table(new, [])
     several = rerun_reasons([LEXICAL] * 7, new)
     assert len(several) == 6 and several[-1] == "2 more; zerodr explain ARTIFACT says all of one"
 

@@ -236,6 +236,31 @@ def rerun_reasons(outputs: Iterable[str], plan: Plan) -> list[str]:
     return lines[:NAMED] + ([rest] if len(lines) > NAMED else [])
 
 
+def outdated(artifacts: Iterable[str], plan: Plan) -> dict[str, str]:
+    """Say why a plan makes finished artifacts again: the first change of what is above them, or of them.
+
+    Records are compared alone, so that the bytes of large artifacts are not read.
+    """
+    graph, changes, reasons = Graph(lenient=True), dict[str, list[str]](), dict[str, str]()
+    for artifact in artifacts:
+        above = graph.ancestors(artifact)
+        for path in above:
+            if path not in changes:
+                changes[path] = [f"{path}: {change}" for change in _recorded_changes(graph, path, plan)]
+        if listed := [change for path in above for change in changes[path]]:
+            reasons[artifact] = listed[0]
+    return reasons
+
+
+def _recorded_changes(graph: Graph, artifact: str, plan: Plan) -> list[Difference]:
+    if (record := graph.record(artifact)) is None:
+        return []
+    sources = [(entry["path"], entry["digest"], graph.record(entry["path"])) for entry in record["inputs"]]
+    replaced = [(path, then, now["digest"]) for path, then, now in sources if now and now["digest"] != then]
+    inputs = [Difference("input", path, then[:DIGITS], now[:DIGITS]) for path, then, now in replaced]
+    return inputs + _planned(record, plan)
+
+
 def changed_settings(record: Record, planned: str) -> list[Difference]:
     """List what a rule's settings, as the plan writes them, have otherwise than a record: what makes it out of date."""
     then, now = {"version": record["spec"]["version"], "seed": record["seed"]}, json.loads(planned)

@@ -342,13 +342,9 @@ def convert(
 @app.command(rich_help_panel="Look at results")
 def show(config: Words = None) -> None:
     """Print the main table, and the paths of plots, logs and lineage; before it is whole, what is finished of it."""
-    from zerodr.pages.report import refuse_other_settings
-    from zerodr.plan.reporting import table_params
-    from zerodr.reporting.table import show as shown
+    from zerodr.pages.report import show_table
 
-    plan, words = plan_of(config or []), config or []
-    refuse_other_settings(plan) if words else None
-    typer.echo(shown(plan.selection, [Path(path) for path in plan.evaluations("summary")], table_params(plan), words))
+    typer.echo(show_table(plan_of(config or []), config or []))
 
 
 @app.command(rich_help_panel="Look at results")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,13 +13,15 @@ from typing import Any
 from zerodr.artifacts.record import Record, read_record
 from zerodr.config.base import validate
 from zerodr.errors import ArtifactError
+from zerodr.lineage.explain import outdated
 from zerodr.lineage.graph import Graph
 from zerodr.pages import costs, drawing, html
 from zerodr.pages.costs import jobs_above
 from zerodr.pages.leaderboard import LeaderboardSettings, leaderboard
 from zerodr.plan import Plan, paths
-from zerodr.plan.reporting import leaderboard_inputs, leaderboard_params
+from zerodr.plan.reporting import leaderboard_inputs, leaderboard_params, table_params
 from zerodr.plan.targets import command
+from zerodr.reporting.table import show
 
 log = logging.getLogger("zerodr")
 REPORT = Path("results/report.html")
@@ -40,6 +43,23 @@ def write_report(plan: Plan, target: Path = REPORT) -> Path:
     target.write_text(html.fill("report.html", **report(plan, files, Graph())), encoding="utf-8")
     log.info("%s: %.1f MB", target, target.stat().st_size / 1e6)
     return target
+
+
+def show_table(plan: Plan, words: Sequence[str]) -> str:
+    """Return the plan's main table as text; before it is whole, what is finished of it.
+
+    Args:
+        plan: of the words.
+        words: of `--config`.
+
+    Raises:
+        ArtifactError: nothing is finished, or the table is of other settings than words say.
+    """
+    if words:
+        refuse_other_settings(plan)
+    summaries = plan.evaluations("summary")
+    old = outdated(filter(os.path.exists, summaries), plan)
+    return show(plan.selection, list(map(Path, summaries)), table_params(plan), words, old)
 
 
 def refuse_other_settings(plan: Plan) -> None:

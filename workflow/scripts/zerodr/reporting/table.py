@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -295,7 +295,12 @@ def _licences(settings: TableSettings) -> list[str]:
     return ["licences of the data: " + ", ".join(listed)] if listed else []
 
 
-def show(selection: str, summaries: list[Path], params: dict[str, Any], words: Sequence[str] = ()) -> str:
+AGAIN = "a run makes them again; if they are of a run with --config words, repeat these here"
+
+
+def show(
+    selection: str, summaries: list[Path], params: dict[str, Any], words: Sequence[str], old: Mapping[str, str]
+) -> str:
     """Return the table with the paths of plots, logs, lineage and the command that opens MLflow.
 
     Where the table is not yet built, return what is finished of it.
@@ -305,20 +310,26 @@ def show(selection: str, summaries: list[Path], params: dict[str, Any], words: S
         summaries: its cells, finished or not.
         params: those of `build_table`.
         words: of `--config`, for the commands that are named.
+        old: cells that a run with these words makes again, each with the reason: they count as not finished.
 
     Raises:
         ArtifactError: nothing is finished.
     """
     table, finished = Path(f"results/beir/{selection}.md"), [path for path in summaries if path.exists()]
+    finished = [path for path in finished if str(path) not in old]
+    others = f"{len(old)} of {len(summaries)} cells are of other settings ({next(iter(old.values()))})" if old else ""
     if table.exists():
-        return f"\n{table.read_text(encoding='utf-8').rstrip()}\n\n{_next(selection, words)}"
+        line = f"Outdated   {others}: {AGAIN}\n" if old else ""
+        return f"\n{table.read_text(encoding='utf-8').rstrip()}\n\n{line}{_next(selection, words)}"
     if not finished:
         step = command(f"results/beir/{selection}.tsv", words) if words else "make mini"
-        raise ArtifactError(table, "is missing", f"run: {step}")
+        more = f", and {others}" if old else ""
+        raise ArtifactError(table, f"is missing{more}", f"run: {step}")
     settings, frame = validate(TableSettings, params, "the table"), read_summaries(finished)
     grid = fill(frame, settings).printed()
     notes = [
         f"not the whole table: {len(finished)} of {len(summaries)} cells are on disk; to go on, repeat the command",
+        *([f"left out: {others}: {AGAIN}"] if old else []),
         f"cells: {label_of(settings.metric)}, mean over the judged queries of the split; scale {settings.scale}",
         *_splits(frame, settings),
     ]
