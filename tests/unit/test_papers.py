@@ -16,7 +16,7 @@ from zerodr.config.papers import KINDS, item_of, read_paper
 from zerodr.errors import ArtifactError, ConfigError
 from zerodr.evaluation.significance import mean_interval
 from zerodr.plan import Plan, paths
-from zerodr.plan.items import find_item, item_collections, items_of
+from zerodr.plan.items import find_item, item_collections, items_of, read_item
 from zerodr.reporting import item_tables, items
 from zerodr.reporting.claims import claim
 from zerodr.reporting.item_inputs import METRIC, correlation, gain
@@ -243,3 +243,14 @@ def test_the_source_is_no_target(root):
     plan = Plan(load_bench(root, {"collections": ("nfcorpus",), "source": "nfcorpus"}))
     with pytest.raises(ConfigError, match="source is no target"):
         item_collections(plan, "coco-dr", "table2")
+
+
+@pytest.mark.parametrize("more", [{"measure": "recall_20"}, {"beside": ["P_5", "recall_20"]}])
+def test_a_measure_that_no_evaluation_computes_is_refused_when_an_item_is_planned(root, more):
+    written = METHODS | {"title": "x", "methods": ["dpr"], "baseline": "bm25-flat"} | more
+    if "measure" in more:
+        written["kind"] = "claim"
+    item, words = item_of(written, "x"), {"measures": ["map", "P_5"]}
+    with pytest.raises(ConfigError, match=r"measure recall_20: is in no .*measures=\[map,P_5,recall_20\]"):
+        read_item(Plan(load_bench(root, words)), item, ["nfcorpus"])
+    assert read_item(Plan(load_bench(root, {"measures": ["map", "P_5", "recall_20"]})), item, ["nfcorpus"]).ranked

@@ -81,11 +81,15 @@ def read_item(plan: Plan, item: Item, collections: list[str], where: str = "item
     """Find what an item reads.
 
     Raises:
-        ConfigError: it names a method that is not configured, or one that it can't show.
+        ConfigError: it names a method that is not configured or that it can't show, or a measure that is not computed.
     """
     for key in NAMING:
         for name in _leaves(getattr(item, key, None)):
             known(f"{where}: method", name, plan.bench.methods)
+    for name in (*_leaves(getattr(item, "measure", None)), *getattr(item, "beside", ())):
+        if is_measure(name) and name not in (*FIRST, *added(plan.config.measures)):
+            chosen = ",".join([*(plan.config.measures or ["ndcg_cut_10"]), name])
+            raise ConfigError(f"{where}: measure {name}", "is in no evaluation", f"add --config measures=[{chosen}]")
     return READERS[type(item)](plan, item, collections)
 
 
