@@ -254,3 +254,10 @@ def test_a_measure_that_no_evaluation_computes_is_refused_when_an_item_is_planne
     with pytest.raises(ConfigError, match=r"measure recall_20: is in no .*measures=\[map,P_5,recall_20\]"):
         read_item(Plan(load_bench(root, words)), item, ["nfcorpus"])
     assert read_item(Plan(load_bench(root, {"measures": ["map", "P_5", "recall_20"]})), item, ["nfcorpus"]).ranked
+
+
+@pytest.mark.parametrize("kind", ["claim", "methods"])
+def test_methods_are_not_compared_by_what_is_not_better_where_it_is_more(kind):
+    written = {"kind": kind, "title": "x", "methods": ["ours"], "baseline": "bm25"}
+    with pytest.raises(ConfigError, match="hole_pair_10 compares no methods"):
+        item_of(written | {"measure": "hole_pair_10"}, "x")

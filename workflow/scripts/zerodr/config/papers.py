@@ -1,9 +1,9 @@
 """Tables and figures of the papers: `config/papers/<paper>.yaml`, an item of a known kind each."""
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from zerodr.config.base import Settings, mapping, validate
 from zerodr.config.custom import custom_files
@@ -41,6 +41,16 @@ TAKEN = {
 }  # folders of results
 
 
+def _compares(name: str) -> str:
+    """Refuse to compare by a measure of which more is not better."""
+    if name.startswith("hole_"):
+        raise ValueError(f"{name} compares no methods: more documents without a judgement are not better")
+    return name
+
+
+ComparedMeasure = Annotated[MeasureName, AfterValidator(_compares)]
+
+
 class MethodsItem(Item):
     """Methods by collection, with tests against a baseline."""
 
@@ -48,7 +58,7 @@ class MethodsItem(Item):
     """Rows."""
     baseline: str
     """The row that the others are tested against; it is a row itself."""
-    measure: MeasureName = "ndcg_cut_10"
+    measure: ComparedMeasure = "ndcg_cut_10"
     """Measure that is compared, by its name in `zerodr.config.measures`."""
     beside: tuple[MeasureName, ...] = ()
     """Measures next to it, without tests, such as hole rates."""
@@ -65,7 +75,7 @@ class ClaimItem(Item):
     """Their control, which lacks it."""
     controls: dict[str, str] = {}
     """Methods whose control is another one."""
-    measure: MeasureName = "ndcg_cut_10"
+    measure: ComparedMeasure = "ndcg_cut_10"
     """Measure that is compared, by its name in `zerodr.config.measures`."""
     pooled: bool = False
     """Compare the mean of the methods with the control, too."""
