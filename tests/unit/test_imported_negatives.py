@@ -125,6 +125,14 @@ def test_scored_lists_are_ranked_by_score(tmp_path):
     assert rankings.scores.tolist() == [1.0, 2.0, 0.5, 0.5]
 
 
+@pytest.mark.parametrize("kind", [pa.large_list, lambda of: pa.list_(of, 2)], ids=["large", "fixed"])
+def test_lists_as_other_libraries_write_them_are_read(tmp_path, kind):
+    columns = {"corpus_id": pa.array([["a", "b"]], kind(pa.string())), "score": pa.array([[1, 2]], kind(pa.float64()))}
+    file = scored_file(tmp_path / "s.parquet", query_id=["q"], **columns)
+    import_candidates(file, pa.array(["q"]), 10, tmp_path / "candidates.parquet", scored=True)
+    assert lists_of(tmp_path / "candidates.parquet") == [["b", "a"]]
+
+
 @pytest.mark.parametrize(
     ("columns", "said"),
     [

@@ -31,6 +31,7 @@ COLUMNS = {  # what a Parquet file calls its columns
     "documents": ("corpus_id", "document_id", "doc_ids", "documents"),
     "scores": ("score", "scores", "labels"),
 }
+LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)  # Polars writes the second
 Ranking = tuple[list[str], "np.ndarray | None"]  # documents, best first, and their scores where the file has them
 
 
@@ -101,7 +102,7 @@ class ScoredLists(Mapping[str, Ranking]):
             raise ArtifactError(path, problem, "rename its columns: a query, a list of documents, a list of scores")
         table = pq.read_table(path, columns=list(chosen.values())).combine_chunks()
         self._queries, self._documents, self._scores = (table[chosen[key]].combine_chunks() for key in COLUMNS)
-        if not (pa.types.is_list(self._documents.type) and pa.types.is_list(self._scores.type)):
+        if not all(any(is_kind(column.type) for is_kind in LISTS) for column in (self._documents, self._scores)):
             kinds = f"{self._documents.type} and {self._scores.type}"
             raise ArtifactError(path, f"holds documents and scores as {kinds}, expected lists", "give a row a query")
         self._row = {str(query): row for row, query in enumerate(self._queries.to_pylist())}
