@@ -231,3 +231,14 @@ def test_collections_that_the_baseline_did_not_rank_are_named_as_not_tested():
     ):
         notes, _ = significance_section(tests, settings)
         assert notes[1:] == words
+
+
+@pytest.mark.parametrize(("count", "said"), [(400, False), (750, True)])
+def test_permutations_that_are_too_few_for_so_many_tests_are_named(count, said):
+    """At scale paper 750 tests: with 10,000 permutations no p is below .075, next to .001 of the t-test."""
+    tests = pd.DataFrame([dict.fromkeys(TEST_COLUMNS, 0.001)] * count).assign(
+        method="dense", collection="alpha", baseline="bm25", queries=50, p_randomization=1 / 10001
+    )
+    notes, _ = significance_section(tests, settings_of())
+    words = "the least p of the randomisation tests, 0.0001, is 0.075 after Holm's correction over 750 tests"
+    assert any(note.startswith(words) for note in notes) == said

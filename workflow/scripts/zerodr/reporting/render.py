@@ -190,6 +190,13 @@ def significance_section(tests: pd.DataFrame, settings: TableSettings) -> tuple[
             rows.append([test.collection, labels[test.method], *difference, *p_values])
     if not rows:
         return [note + "; none is", *few], []
+    least = tests["p_randomization"].min()
+    if least * len(tests) >= LEVEL:
+        corrected = p_value(min(least * len(tests), 1.0))
+        few.append(
+            f"the least p of the randomisation tests, {p_value(least)}, is {corrected} after Holm's correction over "
+            f"{plural(len(tests), 'test')}: such tests need more permutations, --config randomization_samples=100000"
+        )
     header = ["collection", "method", "difference", "95 % interval", "p (t, Holm)", "p (randomisation, Holm)"]
     title = f"## Differences from {labels.get(baseline, baseline)}\n\n"
     return [note, *few], [title + markdown_table(header, rows)]
