@@ -235,11 +235,12 @@ def test_nearest_queries_before_and_after(tmp_path):
     folder = tmp_path / "a"
     folder.mkdir()
     names = ["q0", "q1", "q2"]
-    pq.write_table(pa.table({"id": names, "text": ["x", "y", "z"]}), folder / "queries.parquet")
-    (folder / "qrels.test.tsv").write_text("query\tdocument\tgrade\n" + "".join(f"{q}\td\t1\n" for q in names))
+    pq.write_table(pa.table({"id": [*names, "q3"], "text": ["x", "y", "z", "v"]}), folder / "queries.parquet")
+    lines = [*(f"{q}\td\t1\n" for q in names), "q3\td\t0\n"]  # the last one is in no evaluation
+    (folder / "qrels.test.tsv").write_text("query\tdocument\tgrade\n" + "".join(lines))
     inputs = {
         "per_query": [scores(tmp_path, "start", "a", [0.5, 0.5, 0.5]), scores(tmp_path, "ours", "a", [0.1, 0.9, 0.5])],
-        "nearest": [near(tmp_path, "start", ["z", "y", "x"]), near(tmp_path, "ours", ["x", "y"])],
+        "nearest": [near(tmp_path, "start", ["z", "y", "x", "v"]), near(tmp_path, "ours", ["x", "y", "v"])],
         "collections": [folder / "manifest.json"],
     }
     item = {"method": "ours", "examples": 1, "neighbours": 2, "cases": [["Y?", "of the paper"]]}

@@ -189,3 +189,22 @@ def test_a_query_without_metrics_is_an_error(tmp_path):
     with pytest.raises(ArtifactError, match="lack 1 of its 4 queries, the first is q0"):
         stage, settings = told(item, files, tmp_path)
         item_queries.neighbours(stage, settings, item_of(settings.item, "x"))
+
+
+@pytest.mark.parametrize("kind", ["neighbours", "nearest_clusters"])
+def test_queries_without_a_positive_judgement_are_left_out(tmp_path, kind):
+    """Evaluations leave them out, too: it was an error that names the first, 'evaluate it again'."""
+    files = query_inputs(tmp_path) | cluster_losses(tmp_path)
+    for name in ("a", "s"):
+        qrels = tmp_path / name / "qrels.test.tsv"
+        qrels.write_text(qrels.read_text().replace("q0\td\t1", "q0\td\t0"))
+    for path in files["per_query"] + files["source_per_query"]:
+        pq.write_table(pq.read_table(path).slice(1), path)
+    item = {"kind": kind, "method": "ours", "baseline": "bm25"}
+    item |= {"stage": "ep1"} if kind == "nearest_clusters" else {"examples": 1, "neighbours": 1}
+    stage, settings = told(item, files, tmp_path)
+    row = getattr(item_queries, kind)(stage, settings, item_of(settings.item, "x")).frame.iloc[0]
+    if kind == "neighbours":
+        assert (row["query"], row["source_query"]) == ("x", "l") and row["gain"] == pytest.approx(0.2)
+    else:
+        assert row["source_queries"] == 1 and row["source_gain"] == pytest.approx(0.3)

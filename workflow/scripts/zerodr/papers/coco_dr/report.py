@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from zerodr.artifacts.stage import Stage
-from zerodr.collections.access import split_queries
+from zerodr.collections.access import read_qrels, split_queries
 from zerodr.config.item import Item
 from zerodr.config.quantities import shortened
 from zerodr.errors import ArtifactError
@@ -209,14 +209,18 @@ def neighbours(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> it
 def _queries(
     stage: Stage, settings: item_inputs.ItemParams, number: int = 0
 ) -> tuple[dict[str, pd.DataFrame], dict[str, np.ndarray]]:
-    """Queries and their vectors by collection, the source among them; `number` says whose, of the run's seeds."""
+    """Queries and their vectors by collection, the source among them; `number` says whose, of the run's seeds.
+
+    Queries without a positive judgement are in no evaluation, and left out.
+    """
     texts, vectors = dict[str, pd.DataFrame](), dict[str, np.ndarray]()
     collections = stage.paths("collections")
     files = stage.paths("queries")[number * len(collections) :][: len(collections)]
     for manifest, file in zip(collections, files, strict=True):
-        name = manifest.parent.name
-        texts[name] = split_queries(manifest.parent, settings.splits[name])
-        vectors[name] = _vectors(file, len(texts[name]), name)
+        name, folder = manifest.parent.name, manifest.parent
+        asked, judged = split_queries(folder, settings.splits[name]), read_qrels(folder, settings.splits[name])
+        counted = asked["id"].isin(judged.loc[judged["grade"] > 0, "query"]).to_numpy()
+        texts[name], vectors[name] = asked[counted], _vectors(file, len(asked), name)[counted]
     return texts, vectors
 
 

@@ -206,8 +206,9 @@ def nearest_queries(stage: Stage, settings: item_inputs.ItemParams, item: Item) 
     for target, manifest in zip(settings.collections, stage.paths("collections"), strict=True):
         asked = split_queries(manifest.parent, settings.splits[target]).drop_duplicates("text").set_index("text")["id"]
         sources, later = (_neighbours(near[model, target], item.neighbours) for model in (before, after))
-        texts = [text for text in sources if text in later and text in asked.index]
         differences = scores[after, target] - scores[before, target]
+        asked = asked[asked.isin(differences.index)]  # others have no positive judgement
+        texts = [text for text in sources if text in later and text in asked.index]
         by_id = pd.Series(asked.index, index=asked.to_numpy())
         measured |= item_inputs.case_gains(item.cases, by_id, differences, (item.method, target))
         gains = differences.loc[asked[texts]].to_numpy()
