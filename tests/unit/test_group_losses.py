@@ -70,6 +70,20 @@ def test_each_group_has_its_loss_and_weight(inputs, tmp_path):
     assert lines[7] == ["weight", "", "1.50", "0.50"]
 
 
+def test_a_group_of_a_few_queries_has_no_interval(inputs, tmp_path):
+    """It was [0, 1], the range of a measure that is no loss, around a difference of -.5."""
+    for path in inputs["losses"]:
+        table = pq.read_table(path)
+        pq.write_table(table.filter(pa.array((np.arange(120) % 4 > 0) | (np.arange(120) < 12))), path)  # 3 of 30
+    stage, settings = told(ITEM, inputs, tmp_path, methods=tuple(BOTH), values=SEEDS)
+    made = group_losses(stage, settings, item_of(settings.item, "x"))
+    few = made.frame.set_index(["method", "group"]).loc[("ours", "few")]
+    assert few["queries"] == 3 and few["difference"] == pytest.approx(-0.5, abs=0.2)
+    assert np.isnan(few["difference_low"]) and np.isnan(few["difference_high"])
+    assert made.shown[1][4][2] == "" and "groups of fewer than 6 queries have no interval" in made.notes
+    drawn(tmp_path, inputs, ITEM, methods=tuple(BOTH), values=SEEDS)
+
+
 def test_many_groups_are_rows(inputs, tmp_path, monkeypatch):
     monkeypatch.setattr(report_clusters, "WIDE", 2)
     stage, settings = told(ITEM, inputs, tmp_path, methods=tuple(BOTH), values=SEEDS)

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zerodr.evaluation.numbers import fixed, interval, signed
-from zerodr.evaluation.significance import drawn_means, holm, t_test
+from zerodr.evaluation.significance import DECIDING, drawn_means, holm, t_test
 from zerodr.papers.coco_dr.cluster_queries import STATISTICS
 from zerodr.papers.coco_dr.items import GroupLossesItem
 from zerodr.papers.coco_dr.training import TRACE
@@ -206,8 +206,10 @@ def group_losses(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
             of_group = losses[:, :, chosen]
             difference = of_group[:, number] - of_group[:, 0]  # (seeds, queries)
             mean = difference.mean(0)[:, None]
-            drawing = drawn_means(mean, settings.bootstrap_samples, stage.seed + column, 0.0)[:, 0]
-            low, high = np.quantile(drawing, [LEVEL / 2, 1 - LEVEL / 2])
+            low = high = np.nan  # a loss has no range, which the interval of a few queries could be
+            if len(mean) >= DECIDING:
+                drawing = drawn_means(mean, settings.bootstrap_samples, stage.seed + column, 0.0)[:, 0]
+                low, high = np.quantile(drawing, [LEVEL / 2, 1 - LEVEL / 2])
             rows.append(
                 {
                     "method": method,
@@ -233,6 +235,7 @@ def group_losses(stage: Stage, settings: ItemParams, item: Item) -> ItemTable:
         f"weight: a group's weight times the number of groups, {len(names)}, mean over the written steps of training: "
         "1 is as much as every other group; methods whose weights do not build up have none",
         *(["intervals, and each seed's numbers: in the tsv"] if len(members) > WIDE else []),
+        *([f"groups of fewer than {DECIDING} queries have no interval"] if frame["queries"].min() < DECIDING else []),
         *few_seeds(seeds),
     ]
     return ItemTable(frame, notes, _shown_groups(frame, settings, named, seeds))
@@ -272,7 +275,7 @@ def _shown_groups(
             rows.append([name, *(f"{signed(value)} {mark}".rstrip() for value, mark in gaps)])
             if not wide:
                 spans = zip(of_method["difference_low"], of_method["difference_high"], strict=True)
-                rows.append(["95 %", *(interval(low, high) for low, high in spans)])
+                rows.append(["95 %", *("" if low != low else interval(low, high) for low, high in spans)])
             for seed in seeds if several and not wide else ():
                 rows.append([f"seed {seed}", *map(signed, of_method[f"difference_seed{seed}"])])
         if of_method["weight"].notna().any():
