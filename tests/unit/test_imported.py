@@ -282,6 +282,15 @@ settings: {source: them, file: scores.tsv, row: Ours}
     [
         ("method\tcollection\tndcg_at_10\nours\tscifact\t71.2\n", "scores.tsv:2: ndcg_at_10 is '71.2', expected"),
         ("method\tcollection\tndcg_at_10\nours\tscifact\thigh\n", "scores.tsv:2: ndcg_at_10 is 'high', expected"),
+        (
+            "method\tcollection\tndcg_at_10\trecall_at_100\nours\tscifact\t.7\t97.1\n",
+            "scores.tsv:2: recall_at_100 is '97.1', expected",
+        ),
+        ("method\tcollection\tndcg_at_10\tnote\nours\tscifact\t.7\tx\n", "scores.tsv: unknown column 'note'"),
+        (
+            "method\tcollection\tndcg_at_10\nours\tscifact\t.7\nOurs\tscifact\t.8\n",
+            "scores.tsv:3: has scifact again, as line 2 has",
+        ),
         ("method\tcollection\tndcg_at_10\nours\tscifakt\t0.7\n", "scores.tsv:2: collection 'scifakt' is not.*scifact"),
         ("method\tcollection\tndcg_at_10\nour\tscifact\t0.7\n", "holds no numbers of 'Ours'.*did you mean our"),
         ("method,collection,ndcg_at_10\nours,scifact,0.7\n", "lacks column method.*separate the columns by tabs"),

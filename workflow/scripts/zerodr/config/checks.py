@@ -11,7 +11,7 @@ from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision
 from zerodr.config.feedback import AttentionTraining, FeedbackSettings
 from zerodr.config.files import known
-from zerodr.config.measures import is_custom
+from zerodr.config.measures import COLUMNS, is_custom
 from zerodr.config.methods import (
     EncoderMethod,
     FeedbackMethod,
@@ -233,8 +233,8 @@ def _check_columns(bench: Bench, names: set[str]) -> None:
         )
 
 
-COLUMN = "ndcg_at_10"
-NEEDED = ("method", "collection", COLUMN)
+NEEDED = ("method", "collection", "ndcg_at_10")
+KNOWN = ("method", "collection", "source", "kind", *COLUMNS)
 
 
 def check_scores(where: str, root: Path, settings: ScoreSettings, known: Iterable[str]) -> None:
@@ -260,25 +260,33 @@ def check_scores(where: str, root: Path, settings: ScoreSettings, known: Iterabl
             header = ", ".join(map(repr, reader.fieldnames or ())) or "nothing"
             problem = f"lacks column {absent[0]}: its first line has {header}"
             raise ConfigError(f"{where}: {settings.file}", problem, "separate the columns by tabs")
+        if unknown := [name for name in reader.fieldnames or () if name not in KNOWN]:
+            raise ConfigError(f"{where}: {settings.file}", f"unknown column {unknown[0]!r}", nearest(unknown[0], KNOWN))
         rows = list(enumerate(reader, 2))
+    for number, line in rows:
+        for column in (name for name in COLUMNS if name in line):
+            _check_value(f"{where}: {settings.file}:{number}", column, line[column] or "")
     lines = [(number, line) for number, line in rows if (line["method"] or "").lower() == settings.row.lower()]
     if not lines:
         problem = f"holds no numbers of {settings.row!r}, the row that is shown"
         others = dict.fromkeys(line["method"] or "" for _, line in rows)
         raise ConfigError(f"{where}: {settings.file}", problem, nearest(settings.row, others))
+    seen = dict[str, int]()
     for number, line in lines:
         position = f"{where}: {settings.file}:{number}"
         if line["collection"] not in names:
             problem = f"collection {line['collection']!r} is not in the registry"
             raise ConfigError(position, problem, f"{nearest(line['collection'] or '', names)} Else remove the line")
-        _check_value(position, line[COLUMN] or "")
+        if first := seen.get(line["collection"]):
+            raise ConfigError(position, f"has {line['collection']} again, as line {first} has", "keep one of them")
+        seen[line["collection"]] = number
 
 
-def _check_value(position: str, text: str) -> None:
-    """Refuse what is no share: nDCG@10 lies between 0 and 1; an empty cell is none."""
+def _check_value(position: str, column: str, text: str) -> None:
+    """Refuse what is no share: a measure lies between 0 and 1; an empty cell is none."""
     try:
         is_share = not text or 0 <= float(text) <= 1
     except ValueError:
         is_share = False
     if not is_share:
-        raise ConfigError(position, f"{COLUMN} is {text!r}, expected a number from 0 to 1", "write 0.712 for 71.2 %")
+        raise ConfigError(position, f"{column} is {text!r}, expected a number from 0 to 1", "write 0.712 for 71.2 %")

@@ -55,6 +55,13 @@ WHOLE = {"Rprec": "R-precision", "bpref": "bpref", "ndcg": "nDCG", "recip_rank":
 """Measures of trec_eval without a cutoff that need no line, with their labels."""
 CUSTOM = "measures.py"
 """Functions of a judged run and a cutoff in the user's own folder: `best_grade_10` calls `best_grade(run, 10)`."""
+COLUMNS = {
+    "ndcg_at_10": "ndcg_cut_10",
+    "recall_at_100": "recall_100",
+    "recall_at_1000": "recall_1000",
+    "mrr_at_10": "recip_rank_cut_10",
+}
+"""Columns of files of published numbers, and the measures that they are of."""
 FIRST = tuple(MEASURES)
 """Measures of every evaluation. Those added below are settings of evaluations: adding one evaluates again, no more."""
 MEASURES |= {

@@ -14,6 +14,7 @@ from types import MappingProxyType
 import pandas as pd
 
 from zerodr.artifacts.stage import Stage
+from zerodr.config.measures import COLUMNS as MEASURE_OF
 from zerodr.config.measures import MEASURES, label_of
 from zerodr.config.quantities import shortened
 from zerodr.config.settings import Reference
@@ -120,12 +121,6 @@ def _tolerances(compared: pd.DataFrame) -> Iterable[str]:
         yield f"tolerance of {title_of(str(metric))}: {listed}"
 
 
-MEASURE_OF = {
-    "ndcg_at_10": "ndcg_cut_10",
-    "recall_at_100": "recall_100",
-    "recall_at_1000": "recall_1000",
-    "mrr_at_10": "recip_rank_cut_10",
-}
 SHOWN = 60  # characters of a source in the printed table; the tsv has all
 TEXT = ["method", "collection", "source", "kind"]
 COLUMNS = "method collection metric ours reference kind difference verdict tolerance protocol source".split()
