@@ -195,3 +195,8 @@ def test_an_address_with_an_anchor_ends_no_line_of_a_table(tmp_path):
     frame = pd.DataFrame({"method": ["dpr", "2024"], "source": [source, "a # b"], "verdict": ["OK", "DRIFT"]})
     (tmp_path / "table.tsv").write_text(tsv(frame, ["difference: ours minus published", "#1"]))
     assert read_tsv(tmp_path / "table.tsv").equals(frame)
+
+
+def test_a_quote_in_a_source_takes_no_lines_with_it(tmp_path):
+    text = 'method\tcollection\tndcg_at_10\tsource\nbm25\ta\t.7\t"A paper, table 1\nbm25\tb\t.3\tx\nbm25\tc\t.2\tB" y\n'
+    assert reference(tmp_path, text)["collection"].tolist() == ["a", "b", "c"]

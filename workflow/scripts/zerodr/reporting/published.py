@@ -6,6 +6,7 @@ is the full name of one of our methods, in upper or lower case. Only complete co
 show the same in cells.
 """
 
+import csv
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -135,7 +136,7 @@ def read_reference(path: Path, reference: Reference) -> pd.DataFrame:
     Raises:
         ArtifactError: the file lacks a column, has an unknown one, or a number twice.
     """
-    frame = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
+    frame = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, quoting=csv.QUOTE_NONE)
     for name in frame.columns:
         if name not in MEASURE_OF and name not in TEXT:
             raise ArtifactError(path, f"unknown column {name!r}", nearest(name, [*MEASURE_OF, *TEXT]))
