@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ from zerodr.evaluation.numbers import signed
 from zerodr.evaluation.significance import holm, t_test
 from zerodr.reporting.grid import TableMethod, TableSettings
 from zerodr.reporting.render import significance_section
-from zerodr.reporting.table import gains_over_seeds
+from zerodr.reporting.table import gains_over_seeds, over_seeds
 
 METHODS = ("base", "better", "equal")
 SETTINGS = CompareSettings(baseline="base", samples=200, methods=METHODS)
@@ -128,6 +129,9 @@ def test_a_gain_over_seeds_is_of_queries_averaged_over_them(tmp_path):
     means = frame.groupby("model", observed=True)["ndcg_cut_10"].mean()
     gain = (means["better"] + means["better-seed14"] - means["base"] - means["base-seed14"]) / 2
     assert note.startswith(f"Better minus Base, queries averaged over 2 seeds: one {signed(gain)} [+0.0")
+    level, _ = over_seeds(frame, table, 13)
+    value = f"{(means['base'] + means['base-seed14']) / 2:.4f}"
+    assert re.fullmatch(rf"Base, mean over 2 seeds .*: one {value} \[0\.\d{{4}}, 0\.\d{{4}}\], seeds .*", level), level
     assert gains_over_seeds(frame, table.model_copy(update={"baseline": ""}), 13) == []
     assert gains_over_seeds(frame[frame["model"] != "base-seed14"], table, 13) == []
 

@@ -95,8 +95,10 @@ def over_seeds(frame: pd.DataFrame, settings: TableSettings, seed: int) -> list[
         for collection, rows in frame[frame["model"].isin(names)].groupby("collection", sort=False):
             values = rows.pivot(index="model", columns="query", values=settings.metric).to_numpy()
             span = interval_over_seeds(values, settings.bootstrap_samples, seed)
-            means = list(map(fixed, (values.mean(), values.mean(1).min(), values.mean(1).max())))
-            cells.append(f"{collection} {means[0]} {interval(*span)}, seeds {means[1]} to {means[2]}")
+            mean, low, high, least, most = map(
+                fixed, (values.mean(), *span, values.mean(1).min(), values.mean(1).max())
+            )
+            cells.append(f"{collection} {mean} [{low}, {high}], seeds {least} to {most}")
         what = f"{labels[name]}, mean over {len(names)} seeds with its 95 % interval over seeds and queries"
         notes.append(f"{what}: {'; '.join(cells)}")
     return notes
