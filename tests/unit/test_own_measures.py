@@ -63,16 +63,6 @@ def test_a_scaffold_brings_the_imports_that_a_file_lacks(project, first):
     assert losses.read_text().count("import Tensor\n") == 1
 
 
-def test_a_claim_about_a_measure_that_no_evaluation_has_is_refused_in_the_plan(project):
-    Path("config/my").mkdir(exist_ok=True)
-    claim = "items: {mine: {kind: claim, title: Mine, methods: [dpr], baseline: bm25-flat, measure: recall_20}}"
-    Path("config/my/claims.yaml").write_text(claim)
-    page = SimpleNamespace(paper="lab", item="mine")
-    with pytest.raises(ConfigError, match=r"mine: shows recall_20, .* measures=\[ndcg_cut_10,recall_20\]"):
-        Plan(load_bench(project, {})).inputs("build_item")(page)
-    assert Plan(load_bench(project, {"measures": "ndcg_cut_10,recall_20"})).inputs("build_item")(page)["per_query"]
-
-
 def test_a_table_of_some_collections_leaves_the_papers_pages_of_the_whole_as_they_are(project):
     for words, name in (({}, "published"), ({"collections": "scifact"}, "published-scifact")):
         plan = Plan(load_bench(project, words))

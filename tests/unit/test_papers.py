@@ -251,7 +251,7 @@ def test_a_measure_that_no_evaluation_computes_is_refused_when_an_item_is_planne
     if "measure" in more:
         written["kind"] = "claim"
     item, words = item_of(written, "x"), {"measures": ["map", "P_5"]}
-    with pytest.raises(ConfigError, match=r"measure recall_20: is in no .*measures=\[map,P_5,recall_20\]"):
+    with pytest.raises(ConfigError, match=r"measure recall_20: is computed only .*measures=\[map,P_5,recall_20\]"):
         read_item(Plan(load_bench(root, words)), item, ["nfcorpus"])
     assert read_item(Plan(load_bench(root, {"measures": ["map", "P_5", "recall_20"]})), item, ["nfcorpus"]).ranked
 

@@ -89,7 +89,8 @@ def read_item(plan: Plan, item: Item, collections: list[str], where: str = "item
     for name in (*_leaves(getattr(item, "measure", None)), *getattr(item, "beside", ())):
         if is_measure(name) and name not in (*FIRST, *added(plan.config.measures)):
             chosen = ",".join([*(plan.config.measures or ["ndcg_cut_10"]), name])
-            raise ConfigError(f"{where}: measure {name}", "is in no evaluation", f"add --config measures=[{chosen}]")
+            problem = "is computed only where measures= names it"
+            raise ConfigError(f"{where}: measure {name}", problem, f"add --config measures=[{chosen}]")
     return READERS[type(item)](plan, item, collections)
 
 
@@ -211,23 +212,7 @@ def _read(plan: Plan, wc: Any) -> tuple[Item, list[str], Reads]:
     if isinstance(item, MethodsItem) and (chosen := plan.config.measures):
         more = dict.fromkeys(name for name in (*item.beside, *chosen) if name != item.measure)
         item = item.model_copy(update={"beside": tuple(more)})
-    _require_measured(plan, item, f"{wc.paper}: {wc.item}")
     return item, collections, read_item(plan, item, collections, f"{wc.paper}: {wc.item}")
-
-
-def _require_measured(plan: Plan, item: Item, where: str) -> None:
-    """Refuse an item of a measure that the run's evaluations lack: its job, the last one, would find none.
-
-    Raises:
-        ConfigError: names the measure and the words that add it.
-    """
-    chosen = plan.config.measures
-    shown = [getattr(item, "measure", FIRST[0]), *getattr(item, "beside", ())]
-    lacking = [name for name in shown if is_measure(name) and name not in (*FIRST, *added(chosen))]
-    if lacking:
-        words = ",".join([*(chosen or ("ndcg_cut_10",)), *dict.fromkeys(lacking)])
-        problem = f"shows {lacking[0]}, which is computed only where measures= names it"
-        raise ConfigError(where, problem, f"--config measures=[{words}]")
 
 
 @inputs("build_item")
