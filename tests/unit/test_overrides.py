@@ -74,6 +74,14 @@ def test_a_value_is_that_of_every_target_unless_one_is_named(root):
     assert sizes == [(500, 64, 100), (500, 64, 190), (500, 64, 190), (500, 32, 190)]
 
 
+def test_a_changed_variant_and_its_changed_recipe_have_names_of_their_own(root):
+    words = ["dpr.training.steps=100", "dpr+official.training.steps=100"]
+    bench = load_bench(root, {"set": words, "methods": ["dpr", "dpr+official"], "seeds": "14"})
+    assert bench.overridden["dpr"] == ("dpr+training.steps-100",)
+    assert bench.overridden["dpr+official"] == ("dpr+official_training.steps-100",)
+    assert "dpr-seed14+official_training.steps-100" in bench.rows
+
+
 def test_other_seeds_are_changed_too(root):
     bench = load_bench(root, {"set": RATES, "seeds": "14", "methods": ["dpr"]})
     assert bench.rows[2:4] == ("dpr+training.learning_rate-1e-5", "dpr-seed14+training.learning_rate-1e-5")

@@ -120,7 +120,7 @@ def add_overrides(
             file = Path(recipe_file(recipe, config))
             stages = _written_stages(file, names[recipe], variant, scale, scales, starts)
             listed = names[recipe].get("variants") or {}
-            combined = list(_variants(methods[name], overrides, stages))
+            combined = list(_variants(methods[name], overrides, stages, variant))
             if twice := [key for key, count in Counter(key for key, _, _ in combined).items() if count > 1]:
                 labels = " and ".join(label for key, label, _ in combined if key == twice[0])
                 raise ConfigError(f"set {overrides[0].word}", f"{labels} have one name", "write a recipe for one")
@@ -157,9 +157,9 @@ def _written_stages(
 
 
 def _variants(
-    method: Method, overrides: list[Override], stages: list[str]
+    method: Method, overrides: list[Override], stages: list[str], variant: str
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Give name, label and settings of each combination."""
+    """Give name, label and settings of each combination; the name begins with that of the variant that changes."""
     paths_of = [_setting_paths(method, override, stages) for override in overrides]
     for chosen in product(*(override.values for override in overrides)):
         given = [(path, value) for paths, (_, value) in zip(paths_of, chosen, strict=True) for path in paths]
@@ -168,7 +168,8 @@ def _variants(
         for path, value in [*cleared, *given]:
             settings = overlay(settings, _nested(path, value))
         pairs = [(override.key, text) for override, (text, _) in zip(overrides, chosen, strict=True)]
-        name = "_".join(UNUSUAL.sub("-", f"{key}-{text}".lower()).strip("-") for key, text in pairs)
+        words = [UNUSUAL.sub("-", f"{key}-{text}".lower()).strip("-") for key, text in pairs]
+        name = "_".join([variant, *words] if variant else words)
         if len(name) > LONGEST:
             name = f"{name[: LONGEST - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
         yield name, ", ".join(f"{key} {text}" for key, text in pairs), settings
