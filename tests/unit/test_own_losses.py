@@ -9,10 +9,13 @@ import torch
 from tests.unit.config_helpers import lab_plan, params, project
 from tests.unit.memory_plan_helpers import EPISODE, add
 
+from zerodr.config import custom
 from zerodr.config.custom import code_digest
 from zerodr.config.load import load_bench
 from zerodr.config.training import ObjectiveSettings
 from zerodr.errors import ConfigError
+from zerodr.operations.loading import load_plan
+from zerodr.operations.scaffold import write_new
 from zerodr.papers.moma.settings import AugmenterObjective
 from zerodr.training.objectives.base import Encoded
 from zerodr.training.objectives.ranking import make_objective
@@ -48,6 +51,19 @@ class Mean(Objective):
     def __call__(self, batch: Encoded) -> dict[str, torch.Tensor]:
         return {"mean": batch.queries.mean() / self.temperature}
 """
+
+
+def test_code_that_is_no_python_stops_commands_and_jobs_that_use_it_alone(project, monkeypatch):
+    """Who writes the next loss while a run goes on must not end its other jobs."""
+    monkeypatch.setattr(custom, "LEFT_OUT", set())
+    write_new("loss", "hinge")
+    write_new("measure", "best_grade")
+    for file in (LOSSES, LOSSES.with_name("measures.py")):
+        file.write_text(f"{file.read_text()}\n\ndef next(\n")
+    with pytest.raises(ConfigError, match="is no Python"):
+        load_plan(project, {}, True, {})
+    methods = load_plan(project, {}, False, {}).bench.methods
+    assert "dpr" in methods and "dpr-hinge" not in methods
 
 
 def test_an_objective_may_be_a_dataclass_with_annotations_that_are_texts(project):

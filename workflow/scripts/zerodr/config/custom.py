@@ -27,7 +27,7 @@ KINDS = {
     "like": "recipe",
     "items": "items",
 }  # key -> kind of file
-LEFT_OUT: set[Path] = set()  # YAML files of the user's own that this process does not read
+LEFT_OUT: set[Path] = set()  # files of the user's own that this process does not read
 
 
 def custom_folder(config: Path) -> Path | None:
@@ -64,11 +64,15 @@ def custom_files(config: Path, kind: str) -> dict[str, dict[str, Any]]:
 
 
 def leave_out(config: Path, error: ConfigError) -> bool:
-    """Leave the user's own YAML file that an error names out of this process; False where it names no further one."""
+    """Leave the user's own file that an error names out of this process; False where it names no further one.
+
+    Of code it is a file that is no Python: what is computed by it then is no loss, and no measure.
+    """
     folder = custom_folder(config)
     files = [path for path in folder.glob("*.yaml") if path.name != SETTINGS] if folder else []
     where = error.where.removeprefix(f"{folder}/")
     blamed = {path for path in files if re.match(rf"{re.escape(path.name)}(?:[: ]|$)", where)}
+    blamed |= {path for path in map(custom_code, CODE) if path and error.where.startswith(f"{path}:")}
     if not blamed - LEFT_OUT:
         return False
     LEFT_OUT.update(blamed)
@@ -90,13 +94,14 @@ def recipe_file(recipe: str, config: Path) -> str:
 
 
 # ---- losses.py and measures.py -----------------------------------------------------------------------------------
-CONFIG = Path("config")
+CONFIG, CODE = Path("config"), ("losses.py", "measures.py")
 
 
 def custom_code(file: str) -> Path | None:
     """Return the user's own `losses.py` or `measures.py`; None where there is none."""
     folder = custom_folder(CONFIG)
-    return folder / file if folder and (folder / file).is_file() else None
+    path = folder / file if folder else None
+    return path if path and path.is_file() and path not in LEFT_OUT else None
 
 
 def refuse_taken(file: str, taken: Collection[str]) -> None:
