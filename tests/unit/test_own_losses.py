@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from zerodr.errors import ConfigError
 from zerodr.operations.loading import load_plan
 from zerodr.operations.scaffold import write_new
 from zerodr.papers.moma.settings import AugmenterObjective
+from zerodr.training.finetune import finetune
 from zerodr.training.objectives.base import Encoded
 from zerodr.training.objectives.ranking import make_objective
 
@@ -64,6 +66,19 @@ def test_code_that_is_no_python_stops_commands_and_jobs_that_use_it_alone(projec
         load_plan(project, {}, True, {})
     methods = load_plan(project, {}, False, {}).bench.methods
     assert "dpr" in methods and "dpr-hinge" not in methods
+
+
+def test_a_record_holds_the_code_that_trained_where_the_file_changes_during_it(project, monkeypatch):
+    write_new("loss", "hinge")
+    settings = SimpleNamespace(training=SimpleNamespace(save_steps=()), objective=ObjectiveSettings(name="hinge"))
+    schedule = SimpleNamespace(first_step=0)
+    task = SimpleNamespace(additions=(), params=SimpleNamespace(settings=settings, schedule=schedule))
+    steps = {"task_of": lambda stage: task, "run_work": lambda *_: LOSSES.write_text("def hinge(\n")}
+    for name, step in {"warn_of_warm_up": lambda *_: None, "publish_steps": lambda *_: None, **steps}.items():
+        monkeypatch.setattr(f"zerodr.training.finetune.{name}", step)
+    notes = {}
+    finetune(SimpleNamespace(note=lambda **facts: notes.update(facts)))
+    assert "def hinge(scores: Tensor" in notes["custom_code"]
 
 
 def test_an_objective_may_be_a_dataclass_with_annotations_that_are_texts(project):

@@ -74,10 +74,10 @@ def finetune(stage: Stage) -> None:
     for addition in task.additions:
         addition.prepare()
     warn_of_warm_up(stage, task.params.settings.training, task.params.schedule.first_step)
-    run_work(stage, task.params, train)
     objective = task.params.settings.objective
-    if isinstance(objective, ObjectiveSettings) and objective.code:
+    if isinstance(objective, ObjectiveSettings) and objective.code:  # before training: the file may change meanwhile
         stage.note(custom_code="\n".join(code_of(CUSTOM, objective.name)))
+    run_work(stage, task.params, train)
     publish_steps(stage, task.params.settings.training.save_steps)
 
 
