@@ -81,6 +81,17 @@ def test_a_record_holds_the_code_that_trained_where_the_file_changes_during_it(p
     assert "def hinge(scores: Tensor" in notes["custom_code"]
 
 
+def test_a_loss_with_a_name_of_a_papers_objective_is_refused_or_is_the_one_that_trains(project):
+    write("def spans(scores):\n    return scores.mean()\n")
+    assert "dpr" in load_bench(project, {}).methods
+    assert make_objective(ObjectiveSettings(name="spans"))(batch())["spans"].item() == pytest.approx(1.0)
+    with pytest.raises(ConfigError, match="the bench has a loss of that name"):
+        write_new("loss", "adist")
+    write("def adist(scores):\n    return scores.mean()\n")
+    with pytest.raises(ConfigError, match="losses.py:.*: adist is a name of the bench"):
+        load_bench(project, {})
+
+
 def test_an_objective_may_be_a_dataclass_with_annotations_that_are_texts(project):
     write(MEAN)
     objective = make_objective(ObjectiveSettings(name="Mean", arguments={"temperature": 0.5}))

@@ -27,6 +27,7 @@ from zerodr.config.training import LOSSES
 from zerodr.config.user_folders import read_folders, split_folders, with_proxies
 from zerodr.config.words import parse_words
 from zerodr.errors import ConfigError
+from zerodr.papers import modules
 
 DOWNLOADED, NORMALISED = "resources/archives", "results/collections"
 
@@ -79,6 +80,11 @@ def refuse_absent(bench: Bench, row: Collection) -> None:
 SEED = Config.model_fields["seed"].default
 
 
+def shipped_losses() -> set[str]:
+    """Name the losses of the bench, those of papers included."""
+    return {*LOSSES, *(name for paper in modules("settings") for name in paper.SETTINGS.losses)}
+
+
 def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
     """Load everything under `root/config`, with `overrides` (the command line's `--config`) over config.yaml.
 
@@ -86,7 +92,7 @@ def load_bench(root: Path, overrides: dict[str, Any] | None = None) -> Bench:
         ConfigError: names file, key, value and the nearest known name.
     """
     folder = root / "config"
-    refuse_taken(LOSS_FILE, LOSSES)
+    refuse_taken(LOSS_FILE, shipped_losses())
     refuse_taken(MEASURE_FILE, {*MEASURES, *WHOLE, *CUT, *(name.rpartition("_")[0] for name in MEASURES)})
     written = read_config(folder) if overrides is None or (folder / "config.yaml").exists() else {}
     values = written if overrides is None else overrides

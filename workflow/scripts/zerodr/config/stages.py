@@ -40,6 +40,7 @@ class PaperSettings:
         export_params: what its plan adds to the params of exports.
         stages: kinds of stages, by name.
         encoders: types of models, by name.
+        losses: names of its losses that a stage may give.
     """
 
     finetune: type[StageKeys] | None = None
@@ -49,6 +50,7 @@ class PaperSettings:
     export_params: type[PaperKeys] | None = None
     stages: Mapping[str, type[ChainStage]] = field(default_factory=dict)
     encoders: Mapping[str, type[StartSettings]] = field(default_factory=dict)
+    losses: tuple[str, ...] = ()
 
 
 class ChainStage(Extensible):

@@ -7,16 +7,16 @@ import json
 import re
 import shutil
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from keyword import iskeyword
 from pathlib import Path
 from typing import NamedTuple
 
 from zerodr.config.custom import custom_folder, lacking_imports
+from zerodr.config.load import shipped_losses
 from zerodr.config.measures import CUT, MEASURES, WHOLE
 from zerodr.config.recipes import read_files
 from zerodr.config.registry import NAME, read_registry
-from zerodr.config.training import LOSSES
 from zerodr.errors import CollectionError, ConfigError, ZerodrError
 
 CONFIG, MIRROR = Path("config"), Path("resources/mirror")
@@ -150,8 +150,9 @@ def _require_free(kind: str, name: str) -> None:
     recipe = name if kind == "method" else _recipe_of(name) if kind in ("loss", "objective") else ""
     if recipe and recipe in read_files(CONFIG / "methods"):
         raise ConfigError(f"new {kind} {name}", f"{recipe} is a recipe already", "take another name")
-    shipped: dict[str, Mapping[str, object]] = {"loss": LOSSES, "objective": LOSSES, "measure": MEASURES}
-    taken = read_registry(CONFIG / "collections") if kind == "collection" else shipped.get(kind, {})
+    losses = shipped_losses()
+    shipped: dict[str, Collection[str]] = {"loss": losses, "objective": losses, "measure": MEASURES}
+    taken = read_registry(CONFIG / "collections") if kind == "collection" else shipped.get(kind, ())
     if name in taken or kind == "measure" and (name in CUT or name in WHOLE or f"{name}_10" in MEASURES):
         raise ConfigError(f"new {kind} {name}", f"the bench has a {kind} of that name", "take another name")
 

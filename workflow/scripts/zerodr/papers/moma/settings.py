@@ -254,4 +254,5 @@ SETTINGS = PaperSettings(
     finetune_params=MemoryKeys,
     export_params=AugmentationKeys,
     stages={"moma": MemoryStage},
+    losses=(ADIST,),
 )

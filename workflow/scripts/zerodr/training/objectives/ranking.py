@@ -177,14 +177,13 @@ def make_objective(settings: LossSettings) -> Objective:
             f"{settings.name} compares a positive with hard negatives, found 0",
             "set it to at least 1",
         )
+    if isinstance(settings, ObjectiveSettings) and settings.code:
+        return _custom(settings)
     every = dict(OBJECTIVES)
     for paper in modules("training"):
         every |= paper.TRAINING.objectives
     if settings.name in every:
         return every[settings.name](settings)
-    if settings.name not in LOSSES:
-        assert isinstance(settings, ObjectiveSettings)
-        return _custom(settings)
     return ScoreLoss(settings.name, **{option: getattr(settings, option) for option in LOSSES[settings.name].options})
 
 
