@@ -9,11 +9,14 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 from tests.unit.config_helpers import project
+from tests.unit.test_evaluate import RUN, stage_of
 
 from zerodr.config.custom import check_planned, code_digest, load_code
 from zerodr.config.load import load_bench
 from zerodr.config.measures import label_of
 from zerodr.errors import ConfigError
+from zerodr.evaluation import evaluate
+from zerodr.evaluation.evaluate import evaluate_run
 from zerodr.evaluation.judged import judge
 from zerodr.evaluation.metrics import measure
 from zerodr.operations.scaffold import write_new
@@ -129,3 +132,15 @@ def test_a_measure_that_changed_since_its_job_was_planned_is_not_computed(projec
     file.write_text(file.read_text().replace("return ", "return 0.5 * "))
     with pytest.raises(ConfigError, match="best_grade: has changed since this job was planned: run again"):
         check_planned("measures.py", planned, "best_grade")
+
+
+def test_a_measure_that_changes_while_its_job_reads_the_run_is_not_computed(project, monkeypatch):
+    write_new("measure", "best_grade")
+    stage = stage_of(project, RUN, measures=["best_grade_10"], code=code_digest("measures.py", "best_grade"))
+    evaluate_run(stage)
+    assert "def best_grade" in stage.notes["custom_code"]
+    file, read = Path("config/my/measures.py"), evaluate.read_run
+    changed = file.read_text().replace("return ", "return 0.5 * ")
+    monkeypatch.setattr(evaluate, "read_run", lambda path: (file.write_text(changed), read(path))[1])
+    with pytest.raises(ConfigError, match="best_grade: has changed since this job was planned: run again"):
+        evaluate_run(stage)

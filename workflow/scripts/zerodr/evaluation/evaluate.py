@@ -74,6 +74,9 @@ def evaluate_run(stage: Stage) -> None:
         problem = f"none of {len(queries)} judged queries has a document with a grade above 0"
         raise CollectionError(settings.name, problem, f"correct the judgements of split {settings.split}")
     by_query = measure(judged, [*FIRST, *settings.measures])[counted]
+    if settings.code:  # again: the file was read after the first check
+        stage.note(custom_code="\n".join(code_of(CUSTOM, *custom_functions(settings.measures))))
+        check_planned(CUSTOM, settings.code, *custom_functions(settings.measures))
     counts = count_queries(judged, int(qrels["query"].nunique()))
     doubts = doubts_of(stage.path("file"), queries, folder, settings) if "file" in stage.spec.inputs else {}
     findings = read_findings(folder, settings.split, settings.exclude_self)
@@ -83,8 +86,6 @@ def evaluate_run(stage: Stage) -> None:
     write_per_query(stage.output("per_query"), by_query, judged, settings)
     for row in summary.itertuples():
         stage.metric(row.metric, row.value)
-    if settings.code:
-        stage.note(custom_code="\n".join(code_of(CUSTOM, *custom_functions(settings.measures))))
 
 
 def check_protocol(run: pd.DataFrame, settings: EvaluateSettings) -> None:
