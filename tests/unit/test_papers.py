@@ -261,3 +261,12 @@ def test_methods_are_not_compared_by_what_is_not_better_where_it_is_more(kind):
     written = {"kind": kind, "title": "x", "methods": ["ours"], "baseline": "bm25"}
     with pytest.raises(ConfigError, match="hole_pair_10 compares no methods"):
         item_of(written | {"measure": "hole_pair_10"}, "x")
+
+
+def test_a_measure_below_the_end_of_rankings_is_refused_in_items_too(root):
+    plan = Plan(load_bench(root))
+    shallow = plan.protocol("standard").model_copy(update={"depth": 100})
+    plan.bench.protocols["standard"] = shallow
+    written = {"kind": "claim", "title": "x", "methods": ["dpr"], "baseline": "bm25-flat", "measure": "recall_1000"}
+    with pytest.raises(ConfigError, match="recall_1000: looks for documents below rank 100, .*of protocol standard"):
+        read_item(plan, item_of(written, "x"), ["nfcorpus"])

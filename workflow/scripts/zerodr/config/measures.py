@@ -121,6 +121,16 @@ def beyond(names: Iterable[str], depth: int) -> list[str]:
     return [name for name, cut in cuts.items() if not cut.isdigit() or int(cut) > depth]
 
 
+def too_deep(name: str, depth: int) -> bool:
+    """Whether a measure counts documents below the rank where rankings end.
+
+    >>> too_deep("recall_1000", 100), too_deep("map", 100)
+    (True, False)
+    """
+    cut = name.rpartition("_")[2]
+    return cut.isdigit() and int(cut) > depth and not is_custom(name)
+
+
 def is_custom(name: str) -> bool:
     """Whether a measure is a function of the user's own file."""
     return measure_of(name).function.startswith(f"{CUSTOM}:")

@@ -7,7 +7,7 @@ from typing import Any
 from zerodr.config.counterparts import drawing, seeded
 from zerodr.config.files import known
 from zerodr.config.item import Item
-from zerodr.config.measures import FIRST, added, is_measure
+from zerodr.config.measures import FIRST, added, is_measure, too_deep
 from zerodr.config.methods import TrainedMethod
 from zerodr.config.papers import (
     ClaimItem,
@@ -91,6 +91,10 @@ def read_item(plan: Plan, item: Item, collections: list[str], where: str = "item
             chosen = ",".join([*(plan.config.measures or ["ndcg_cut_10"]), name])
             problem = "is computed only where measures= names it"
             raise ConfigError(f"{where}: measure {name}", problem, f"add --config measures=[{chosen}]")
+        protocol = item.protocol or plan.config.protocol
+        if is_measure(name) and too_deep(name, depth := plan.protocol(protocol).depth):
+            problem = f"looks for documents below rank {depth}, where rankings of protocol {protocol} end"
+            raise ConfigError(f"{where}: measure {name}", problem, "choose a smaller cutoff, or a deeper protocol")
     return READERS[type(item)](plan, item, collections)
 
 
