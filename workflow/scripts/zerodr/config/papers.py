@@ -84,6 +84,10 @@ class ClaimItem(Item):
     def _known(self) -> "ClaimItem":
         if unknown := sorted(self.controls.keys() - set(self.methods)):
             raise ValueError(f"controls: {', '.join(unknown)} is not among methods")
+        if itself := next((name for name in self.methods if self.control(name) == name), ""):
+            raise ValueError(
+                f"methods: {itself} is the control, next to which each method is shown: leave it out of methods"
+            )
         if self.pooled and self.controls:
             raise ValueError("pooled compares the mean of the methods with one control: leave controls or pooled out")
         return self
