@@ -278,3 +278,10 @@ def test_a_control_is_no_method_of_its_own_claim():
     with pytest.raises(ConfigError, match="bm25 is the control"):
         item_of(written, "x")
     assert item_of(written | {"controls": {"bm25": "ours"}, "methods": ["bm25"]}, "x").control("bm25") == "ours"
+
+
+@pytest.mark.parametrize(("name", "why"), [("splade-pp-ed", "published numbers"), ("cross-encoder", "pairs of texts")])
+def test_an_item_that_compares_what_ranks_nothing_is_refused_by_its_name(root, name, why):
+    item = item_of({"kind": "claim", "title": "x", "methods": [name], "baseline": "dpr"}, "x")
+    with pytest.raises(ConfigError, match=f"lab: mine: method '{name}': .*{why}"):
+        read_item(Plan(load_bench(root)), item, ["nfcorpus"], "lab: mine")

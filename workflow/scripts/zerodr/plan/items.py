@@ -95,7 +95,10 @@ def read_item(plan: Plan, item: Item, collections: list[str], where: str = "item
         if is_measure(name) and too_deep(name, depth := plan.protocol(protocol).depth):
             problem = f"looks for documents below rank {depth}, where rankings of protocol {protocol} end"
             raise ConfigError(f"{where}: measure {name}", problem, "choose a smaller cutoff, or a deeper protocol")
-    return READERS[type(item)](plan, item, collections)
+    needed = READERS[type(item)](plan, item, collections)
+    for name in needed.ranked:
+        plan.method(name).check_ranks(f"{where}: method {name!r}")
+    return needed
 
 
 def judged_split(plan: Plan, collection: str) -> str:
