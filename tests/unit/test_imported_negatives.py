@@ -186,6 +186,18 @@ def test_the_scores_of_a_file_teach(tmp_path, monkeypatch):
     assert (rows["q1"]["positives"], rows["q1"]["negatives"], rows["q1"]["scores"]) == (["d3"], ["d6"], [3.0, 4.0])
     assert rows["q2"]["positives"] == [] and rows["q2"]["negatives"] == ["d1"]
     assert rows["q2"]["scores"][0] != rows["q2"]["scores"][0]
+    again = StageSpec(
+        "mine_negatives",
+        1,
+        {},
+        inputs | {"previous": outputs["mined"]},
+        {"mined": "results/ep1/manifest.json"},
+        params | {"stage": "ep1", "stage_index": 1},
+        13,
+    )
+    run_spec(again)  # a stage after it counts how many negatives are the same
+    previous = json.loads(Path("results/ep1/statistics.json").read_text())["previous"]
+    assert previous == {"common": 3, "share": 1.0}
 
 
 def test_plans_take_scores_from_the_file(root):

@@ -61,8 +61,8 @@ def list_array(sizes: np.ndarray, values: pa.Array) -> pa.ListArray:
 
 
 @contextmanager
-def open_parquet(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetFile]:
-    """Open the file for reading, and check names and types of its columns against `schema`.
+def open_parquet(path: Path, schema: pa.Schema, *others: pa.Schema) -> Iterator[pq.ParquetFile]:
+    """Open the file for reading, and check names and types of its columns against `schema`, or one of `others`.
 
     Raises:
         ArtifactError: it is missing, damaged (also when found later, inside the `with`), or has other columns.
@@ -70,7 +70,7 @@ def open_parquet(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(path) as file:
             actual = file.schema_arrow
-            if not actual.remove_metadata().equals(schema.remove_metadata()):
+            if not any(actual.remove_metadata().equals(one.remove_metadata()) for one in (schema, *others)):
                 expected, columns = ([f"{field.name} {field.type}" for field in kind] for kind in (schema, actual))
                 raise ArtifactError(path, f"expected columns {expected}, found {columns}", AGAIN)
             yield file

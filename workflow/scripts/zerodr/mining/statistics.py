@@ -112,7 +112,7 @@ class Previous:
     def __init__(self, path: Path, queries: pa.Array, corpus: pa.Array, collection: str) -> None:
         rows, documents = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
         self.common = np.zeros(len(queries), bool)
-        with open_parquet(path, SCHEMA) as file:
+        with open_parquet(path, SCHEMA, LED_SCHEMA) as file:
             for batch in file.iter_batches(batch_size=BLOCK, columns=["query", "negatives"]):
                 row, lists = rows_among(batch.column("query"), queries), batch.column("negatives")
                 lists, row = lists.filter(pa.array(row >= 0)), row[row >= 0]
