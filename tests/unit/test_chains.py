@@ -150,7 +150,7 @@ def test_seeds_reach_the_init_only_where_it_is_random(root):
             {"chain": {"late": {"like": "ep0", "training": {"keep_optimizer": True, "lora_rank": 4}}}},
             "can't keep_optimizer: weights of training.lora_rank begin anew with each stage",
         ),
-        ({"chain": {"ep0": {"training": {"save_steps": [400]}}}}, "holds 400, expected steps between 1 and 399"),
+        ({"chain": {"ep0": {"training": {"save_steps": [400]}}}}, r"holds 400.* between 1 and 399.*save_steps: \[\]"),
         (
             {
                 "chain": {

@@ -77,7 +77,7 @@ def _check_stages(name: str, method: TrainedMethod, methods: dict[str, Method]) 
             raise ConfigError(
                 f"{where}: training.save_steps",
                 f"holds {late[0]}, expected steps between 1 and {steps[shortest] - 1} ({shortest}.steps less 1)",
-                "the last step is kept anyway",
+                "name earlier ones, or none where they are inherited (save_steps: []): the last step is kept anyway",
             )
 
 
