@@ -72,7 +72,7 @@ def query_inputs(folder: Path) -> dict[str, list[Path]]:
             scores(folder, "ours", "s", [0.8, 0.8, 0.4, 0.4]),
             scores(folder, "bm25", "s", [0.5, 0.5, 0.5, 0.5]),
         ],
-        "clusters": [folder / "clusters"],
+        "clusters": [folder / "clusters/manifest.json"],
     }
 
 
@@ -126,7 +126,7 @@ def test_nearest_clusters_are_those_of_each_seed(tmp_path):
         scores(second, "bm25-seed14", "s", [0.5] * 4),
     ]
     ranked = [scores(second, f"{name}-seed14", "a", GOLD["bm25"]) for name in ("ours", "bm25")]
-    first["clusters"] += [second]
+    first["clusters"] += [second / "manifest.json"]
     first["losses"] += losses
     first["queries"] += [first["queries"][0], second / "s.npy"]
     first["per_query"] += ranked

@@ -88,7 +88,7 @@ def _nearest(
     stage: Stage, settings: item_inputs.ItemParams, item: NearestClustersItem, number: int, scores: dict
 ) -> list[dict[str, Any]]:
     """Return a row a collection, of one seed's clusters; `others_gain` is that of clusters nearest to no collection."""
-    centroids = np.load(stage.paths("clusters")[number] / CENTROIDS, allow_pickle=False)
+    centroids = np.load(stage.paths("clusters")[number].parent / CENTROIDS, allow_pickle=False)
     queries, vectors = _queries(stage, settings, number)
     source = _differences(scores, item, settings.source, queries[settings.source])
     distances = np.square(centroids).sum(1) - 2 * vectors[settings.source] @ centroids.T  # up to a constant of a row
