@@ -83,7 +83,9 @@ def write_models(names: Iterable[str], folder: Path) -> None:
 @cache
 def _tokenizer(family: str, language: str) -> Any:
     def texts() -> list[str]:
-        return [f"{one.title} {one.text} {one.question}" for one in make_texts("tokenizer", TEXTS, language)]
+        """Make English texts, too: the published Chinese vocabulary has Latin words, else all of them were unknown."""
+        every = [one for kind in dict.fromkeys([language, "en"]) for one in make_texts("tokenizer", TEXTS, kind)]
+        return [f"{one.title} {one.text} {one.question}" for one in every]
 
     return train_tokenizer(family, texts, VOCABULARY)
 
