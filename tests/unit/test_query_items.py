@@ -144,6 +144,12 @@ def test_nearest_clusters_are_those_of_each_seed(tmp_path):
     (row,) = made.shown[1]
     assert "+0.3500 [+0.3000, +0.4000]" in row and "1, 0" in row
     assert any("one sign on both sides for 1, 0 of 1" in note for note in made.notes)
+    np.save(second / "centroids.npy", np.array([[1.0, 0.0]], np.float32))  # every source query is in the nearest one
+    for path in losses:
+        table = pq.read_table(path)
+        pq.write_table(table.set_column(1, "cluster", pa.array([0, 0], pa.int32())), path)
+    alone = item_queries.nearest_clusters(stage, settings, item_of(settings.item, "x"))
+    assert any(note.endswith("], there are none") for note in alone.notes)
     item_queries.REPORT.figures["nearest_clusters"](made.frame, settings)
 
 

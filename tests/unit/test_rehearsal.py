@@ -327,7 +327,7 @@ def test_a_run_and_a_dry_run_warn_of_the_same_disk(monkeypatch):
     line = f"Disk: the jobs write about 3.00 GiB and models, only 1.00 GiB are free: {sizes.MORE_ROOM}"
     monkeypatch.setattr(starting, "missing_gpus", lambda asked: "")
     assert starting.foretell(workflow, plan, slurm=False) == [line]
-    assert starting._disk_warning(plan, planned) == line
+    assert starting._warnings(plan, planned) == [line]
     plan.config.rehearse = True
     assert starting.foretell(workflow, plan, slurm=False) == []
     many = SimpleNamespace(dag=SimpleNamespace(needrun_jobs=lambda exclude_finished: planned * 200))

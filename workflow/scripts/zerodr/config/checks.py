@@ -11,7 +11,7 @@ from zerodr.config.bench import Bench
 from zerodr.config.chains import check_chains, check_supervision
 from zerodr.config.feedback import AttentionTraining, FeedbackSettings
 from zerodr.config.files import known
-from zerodr.config.measures import COLUMNS, too_deep
+from zerodr.config.measures import COLUMNS, require_depth
 from zerodr.config.methods import (
     EncoderMethod,
     FeedbackMethod,
@@ -187,9 +187,7 @@ def _check_chosen(bench: Bench) -> None:
         raise ConfigError(f"measure {first!r}", problem, f"name another before it: measures=[ndcg_cut_10,{first}]")
     depth = bench.protocols[config.protocol].depth
     for name in config.measures:
-        if too_deep(name, depth):
-            problem = f"looks for documents below rank {depth}, where rankings of protocol {config.protocol} end"
-            raise ConfigError(f"measure {name!r}", problem, "choose a smaller cutoff, or a deeper protocol")
+        require_depth(f"measure {name!r}", name, config.protocol, depth)
     chosen = {name: bench.methods[name] for name in methods}
     for name, method in chosen.items():
         if isinstance(method, ScoresMethod):

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 from pydantic import AfterValidator
 
 from zerodr.config.custom import defined, kind_of, parameters
-from zerodr.errors import nearest
+from zerodr.errors import ConfigError, nearest
 
 
 class Measure(NamedTuple):
@@ -121,14 +121,16 @@ def beyond(names: Iterable[str], depth: int) -> list[str]:
     return [name for name, cut in cuts.items() if not cut.isdigit() or int(cut) > depth]
 
 
-def too_deep(name: str, depth: int) -> bool:
-    """Whether a measure counts documents below the rank where rankings end.
+def require_depth(where: str, name: str, protocol: str, depth: int) -> None:
+    """Refuse a measure whose cutoff is below the last rank of a protocol's rankings, `depth`; yours may have any.
 
-    >>> too_deep("recall_1000", 100), too_deep("map", 100)
-    (True, False)
+    Raises:
+        ConfigError: its cutoff is.
     """
     cut = name.rpartition("_")[2]
-    return cut.isdigit() and int(cut) > depth and not is_custom(name)
+    if cut.isdigit() and int(cut) > depth and not is_custom(name):
+        problem = f"looks for documents below rank {depth}, where rankings of protocol {protocol} end"
+        raise ConfigError(where, problem, "choose a smaller cutoff, or a deeper protocol")
 
 
 def is_custom(name: str) -> bool:

@@ -294,17 +294,21 @@ def _exact_flips(differences: np.ndarray) -> np.ndarray:
 
 def _drawn_flips(differences: np.ndarray) -> np.ndarray:
     """Compute the same from FLIPS random ones, which one generator draws: (M,)."""
-    count, columns = differences.shape
-    generator, observed, extreme = (
-        np.random.default_rng(0),
-        np.abs(differences.sum(axis=0)),
-        np.zeros(columns, np.int64),
-    )
+    generator, extreme = np.random.default_rng(0), np.zeros(differences.shape[1], np.int64)
     for _ in range(0, FLIPS, AT_ONCE):
-        bits = np.frombuffer(generator.bytes(AT_ONCE * -(-count // 8)), np.uint8).reshape(AT_ONCE, -1)
-        flips = np.unpackbits(bits, axis=1, count=count) * 2.0 - 1.0
-        extreme += (np.abs(flips @ differences) >= observed * (1 - TIE) - TIE).sum(axis=0)
+        drawn = generator.bytes(AT_ONCE * -(-len(differences) // 8))
+        extreme += _extreme(differences, np.frombuffer(drawn, np.uint8).reshape(AT_ONCE, -1))
     return (1 + extreme) / (1 + FLIPS)
+
+
+def _extreme(differences: np.ndarray, bits: np.ndarray) -> np.ndarray:
+    """Count sign flips that give a sum at least as extreme as that of differences (Q, M): (M,).
+
+    Args:
+        bits: (P, bytes), a bit a query in each row of flips.
+    """
+    flips = np.unpackbits(bits, axis=1, count=len(differences)) * 2.0 - 1.0
+    return (np.abs(flips @ differences) >= np.abs(differences.sum(axis=0)) * (1 - TIE) - TIE).sum(axis=0)
 
 
 def randomization_test(differences: np.ndarray, samples: int, seed: int) -> np.ndarray:
@@ -317,13 +321,10 @@ def randomization_test(differences: np.ndarray, samples: int, seed: int) -> np.n
     [0.32, 1.0]
     """
     count, columns = differences.shape
-    observed = np.abs(differences.sum(axis=0))
     extreme = np.zeros(columns, np.int64)
     packed = _random_bits(seed, samples, max(WIDE, 1 << (count // 8).bit_length()))
     for start in range(0, samples, BLOCK):
-        bits = packed[start : start + BLOCK, : -(-count // 8)]
-        flips = np.unpackbits(bits, axis=1, count=count) * 2.0 - 1.0
-        extreme += (np.abs(flips @ differences) >= observed * (1 - TIE) - TIE).sum(axis=0)
+        extreme += _extreme(differences, packed[start : start + BLOCK, : -(-count // 8)])
     return (1 + extreme) / (1 + samples)
 
 

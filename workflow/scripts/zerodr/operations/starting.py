@@ -64,9 +64,7 @@ def start_run(workflow: Any, plan: Plan, limits: dict[str, Ceiling], screen: Scr
         refuse_run(_store_problem())
     _lock_models(plan, planned)
     _fetch_writers(plan, planned)
-    if short := _disk_warning(plan, planned):
-        sys.stderr.write(f"{short}\n")
-    sys.stderr.write("".join(f"{line}\n" for line in _uneven(plan, planned)))
+    sys.stderr.write("".join(f"{line}\n" for line in _warnings(plan, planned)))
     if executor == "slurm":
         _prepare_slurm(workflow, limits)
     else:
@@ -115,9 +113,7 @@ def foretell(workflow: Any, plan: Plan, slurm: bool) -> list[str]:
     lines += _idle(workflow, plan)
     if gone := replaced_reports([(job.rule.name, job.output) for job in jobs], plan.config.scale):
         lines.append(gone)
-    if short := _disk_warning(plan, jobs):
-        lines.append(short)
-    lines += _uneven(plan, jobs)
+    lines += _warnings(plan, jobs)
     if any(facts_of(job.rule.name).kind == "publish" for job in jobs):
         refused.append(_store_problem())
     if not slurm:
@@ -140,11 +136,6 @@ def _idle(workflow: Any, plan: Plan) -> list[str]:
     return [line] if line else []
 
 
-def _uneven(plan: Plan, planned: list[Any]) -> list[str]:
-    line = uneven_batches(plan, ((job.rule.name, job.wildcards) for job in planned))
-    return [line] if line else []
-
-
 def _lock_models(plan: Plan, planned: list[Any]) -> None:
     """Lock hub models without a revision, then plan again: their commits are part of what jobs are."""
     models = loose_models(plan, _models_of(planned))
@@ -158,9 +149,14 @@ def _lock_models(plan: Plan, planned: list[Any]) -> None:
     start_again()
 
 
-def _disk_warning(plan: Plan, planned: list[Any]) -> str:
-    """Return the line on a lack of room; a rehearsal writes little, and its report has the line of the run."""
-    return "" if plan.config.rehearse else disk_warning(jobs_of(planned), plan)
+def _warnings(plan: Plan, planned: list[Any]) -> list[str]:
+    """Return the lines on a lack of room, and on batches that the GPUs can't share.
+
+    A rehearsal writes little, and its report has the line of the run on room.
+    """
+    room = "" if plan.config.rehearse else disk_warning(jobs_of(planned), plan)
+    uneven = uneven_batches(plan, ((job.rule.name, job.wildcards) for job in planned))
+    return [line for line in (room, uneven) if line]
 
 
 def _fetch_writers(plan: Plan, planned: list[Any]) -> None:

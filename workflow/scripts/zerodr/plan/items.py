@@ -7,7 +7,7 @@ from typing import Any
 from zerodr.config.counterparts import drawing, seeded
 from zerodr.config.files import known
 from zerodr.config.item import Item
-from zerodr.config.measures import FIRST, added, is_measure, too_deep
+from zerodr.config.measures import FIRST, added, is_measure, require_depth
 from zerodr.config.methods import TrainedMethod
 from zerodr.config.papers import (
     ClaimItem,
@@ -86,15 +86,13 @@ def read_item(plan: Plan, item: Item, collections: list[str], where: str = "item
     for key in NAMING:
         for name in _leaves(getattr(item, key, None)):
             known(f"{where}: method", name, plan.bench.methods)
-    for name in (*_leaves(getattr(item, "measure", None)), *getattr(item, "beside", ())):
-        if is_measure(name) and name not in (*FIRST, *added(plan.config.measures)):
+    protocol = item.protocol or plan.config.protocol
+    for name in filter(is_measure, (*_leaves(getattr(item, "measure", None)), *getattr(item, "beside", ()))):
+        if name not in (*FIRST, *added(plan.config.measures)):
             chosen = ",".join([*(plan.config.measures or ["ndcg_cut_10"]), name])
             problem = "is computed only where measures= names it"
             raise ConfigError(f"{where}: measure {name}", problem, f"add --config measures=[{chosen}]")
-        protocol = item.protocol or plan.config.protocol
-        if is_measure(name) and too_deep(name, depth := plan.protocol(protocol).depth):
-            problem = f"looks for documents below rank {depth}, where rankings of protocol {protocol} end"
-            raise ConfigError(f"{where}: measure {name}", problem, "choose a smaller cutoff, or a deeper protocol")
+        require_depth(f"{where}: measure {name}", name, protocol, plan.protocol(protocol).depth)
     needed = READERS[type(item)](plan, item, collections)
     for name in needed.ranked:
         plan.method(name).check_ranks(f"{where}: method {name!r}")

@@ -44,16 +44,19 @@ SPACE_NOTE = (
 def nearest_clusters(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_inputs.ItemTable:
     """For each collection the cluster with the highest mean inner product, and gains on both sides, with each seed.
 
-    Inputs by seed: `clusters`; `losses`, the method's, then the baseline's; `queries`, those of every collection.
+    Inputs `clusters`, `losses` (the method's, the baseline's) and `queries` (of every collection) are seed by seed.
     """
     assert isinstance(item, NearestClustersItem)
     scores = item_inputs.read_scores([*stage.paths("per_query"), *stage.paths("source_per_query")])
     seeds = [one["seed"] for one in settings.values] or [stage.seed]
     runs = [one["names"] for one in settings.values] or [{name: name for name in settings.methods}]
     rows: list[dict[str, Any]] = []
-    for number, (seed, names) in enumerate(zip(seeds, runs, strict=True)):
+    files = [_in_shares(stage.paths(key), len(seeds)) for key in ("clusters", "losses", "queries")]
+    for seed, names, (manifest,), losses, embedded in zip(seeds, runs, *files, strict=True):
         drawn = item.model_copy(update={"method": names[item.method], "baseline": names[item.baseline]})
-        rows += [{"seed": seed, **row} for row in _nearest(stage, settings, drawn, number, scores)]
+        centroids = np.load(manifest.parent / CENTROIDS, allow_pickle=False)
+        asked, fallen = _queries(stage, settings, embedded), _loss_falls(losses, len(centroids))
+        rows += [{"seed": seed, **row} for row in _nearest(stage, settings, drawn, scores, centroids, asked, fallen)]
     frame = pd.DataFrame(rows)
     by_seed = [one for _, one in frame.groupby("seed", sort=False)]
     members = settings.published.members if settings.published else {}
@@ -74,7 +77,7 @@ def nearest_clusters(stage: Stage, settings: item_inputs.ItemParams, item: Item)
     if len(seeds) > 1:
         counted = ", ".join(map(str, seeds))
         notes.append(
-            f"{len(seeds)} seeds ({counted}): means, and in brackets the least and the greatest; counts a seed"
+            f"{len(seeds)} seeds ({counted}): means with the least and the greatest in brackets; counts by seed"
         )
         notes += few_seeds(seeds)
     headings = {"": "{collection}", "cluster": "{cluster}", "its source queries": "{source_queries}"}
@@ -84,16 +87,33 @@ def nearest_clusters(stage: Stage, settings: item_inputs.ItemParams, item: Item)
     return item_inputs.ItemTable(frame, notes, item_inputs.printed(shown, settings, headings), measured)
 
 
+def _in_shares(files: list[Path], count: int) -> list[list[Path]]:
+    """Cut a list into as many equal ones, in order."""
+    size = len(files) // count
+    return [files[first : first + size] for first in range(0, len(files), size)]
+
+
 def _nearest(
-    stage: Stage, settings: item_inputs.ItemParams, item: NearestClustersItem, number: int, scores: dict
+    stage: Stage,
+    settings: item_inputs.ItemParams,
+    item: NearestClustersItem,
+    scores: dict,
+    centroids: np.ndarray,
+    asked: tuple[dict[str, pd.DataFrame], dict[str, np.ndarray]],
+    losses: tuple[np.ndarray, np.ndarray],
 ) -> list[dict[str, Any]]:
-    """Return a row a collection, of one seed's clusters; `others_gain` is that of clusters nearest to no collection."""
-    centroids = np.load(stage.paths("clusters")[number].parent / CENTROIDS, allow_pickle=False)
-    queries, vectors = _queries(stage, settings, number)
+    """Return a row a collection, of one seed's clusters; `others_gain` is that of clusters nearest to no collection.
+
+    Args:
+        scores: nDCG@10 by query of each (method, collection).
+        centroids: (C, D).
+        asked: queries and their vectors by collection, the source among them.
+        losses: falls of the training loss and numbers of queries, by cluster.
+    """
+    (queries, vectors), (falls, counts) = asked, losses
     source = _differences(scores, item, settings.source, queries[settings.source])
     distances = np.square(centroids).sum(1) - 2 * vectors[settings.source] @ centroids.T  # up to a constant of a row
     owner = distances.argmin(1)
-    falls, counts = _loss_falls(stage.paths("losses")[2 * number : 2 * number + 2], len(centroids))
     samples, rows = settings.bootstrap_samples, list[dict[str, Any]]()
     for name in settings.collections:
         nearness = (vectors[name] @ centroids.T).mean(0)
@@ -127,7 +147,8 @@ def _nearest_notes(
         f"nearest clusters whose gain has an interval above zero: {', '.join(risen)}",
     ]
     if "others_gain" in frame:
-        others = [str(item_inputs.Gain.of(one.iloc[0], "others_gain")) for one in by_seed]
+        gains = [item_inputs.Gain.of(one.iloc[0], "others_gain") for one in by_seed]
+        others = ["there are none" if np.isnan(one.value) else str(one) for one in gains]
         notes.append(f"gain on source queries of the other clusters, nearest to no collection: {', '.join(others)}")
     return notes + [
         f"gains have one sign on both sides for {', '.join(map(str, signs))} of {len(by_seed[0])} collections",
@@ -172,7 +193,7 @@ def _loss_falls(losses: Sequence[Path], clusters: int) -> tuple[np.ndarray, np.n
 def neighbours(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> item_inputs.ItemTable:
     """Queries with the largest gains and losses, their nearest source queries, and gains on these."""
     assert isinstance(item, NeighboursItem)
-    queries, vectors = _queries(stage, settings)
+    queries, vectors = _queries(stage, settings, stage.paths("queries"))
     scores = item_inputs.read_scores([*stage.paths("per_query"), *stage.paths("source_per_query")])
     asked = queries[settings.source]
     source, rows = _differences(scores, item, settings.source, asked), []
@@ -207,16 +228,14 @@ def neighbours(stage: Stage, settings: item_inputs.ItemParams, item: Item) -> it
 
 
 def _queries(
-    stage: Stage, settings: item_inputs.ItemParams, number: int = 0
+    stage: Stage, settings: item_inputs.ItemParams, embedded: Sequence[Path]
 ) -> tuple[dict[str, pd.DataFrame], dict[str, np.ndarray]]:
-    """Queries and their vectors by collection, the source among them; `number` says whose, of the run's seeds.
+    """Queries and their vectors by collection, the source among them, from the vectors' files in that order.
 
     Queries without a positive judgement are in no evaluation, and left out.
     """
     texts, vectors = dict[str, pd.DataFrame](), dict[str, np.ndarray]()
-    collections = stage.paths("collections")
-    files = stage.paths("queries")[number * len(collections) :][: len(collections)]
-    for manifest, file in zip(collections, files, strict=True):
+    for manifest, file in zip(stage.paths("collections"), embedded, strict=True):
         name, folder = manifest.parent.name, manifest.parent
         asked, judged = split_queries(folder, settings.splits[name]), read_qrels(folder, settings.splits[name])
         counted = asked["id"].isin(judged.loc[judged["grade"] > 0, "query"]).to_numpy()
