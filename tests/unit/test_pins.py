@@ -125,7 +125,7 @@ def test_language_models_are_fetched_before_the_first_job_whose_node_may_have_no
     monkeypatch.setattr(starting, "fetch_model", lambda *words: fetched.append(words))
     for name in ("ask_for_single_run", "forget_published", "advise_profile", "withdraw_reports"):
         monkeypatch.setattr(starting, name, lambda *_: None)
-    monkeypatch.setattr(starting, "_disk_warning", lambda *_: "")
+    monkeypatch.setattr(starting, "_warnings", lambda *_: [])
     monkeypatch.setattr(starting, "_lock_models", lambda *_: None)
     job = SimpleNamespace(rule=SimpleNamespace(name="generate_queries"), wildcards={"model": "genq"}, output=[])
     dag, executor = SimpleNamespace(needrun_jobs=lambda: [job]), SimpleNamespace(name="touch")
