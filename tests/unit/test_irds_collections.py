@@ -80,3 +80,15 @@ def test_what_can_not_be_had_is_one_sentence_and_leaves_nothing(project, asked, 
     done = new(project, "claims", "--ir-datasets", asked)
     assert done.returncode == 1 and sentence in done.stderr and "Traceback" not in done.stderr, done.stderr
     assert not Path("config/my/claims.yaml").exists() and not list(Path("resources/mirror").glob("*"))
+
+
+def test_another_archive_of_that_name_in_the_mirror_folder_is_refused_before_anything_is_written(project):
+    mirror, source = Path("resources/mirror/claims.zip"), project.parent / "ir_datasets/beir/scifact/source.zip"
+    mirror.parent.mkdir(parents=True)
+    mirror.write_bytes(b"of another time")
+    done = new(project, "claims", "--archive", str(source))
+    expected = f"{mirror}: is another archive than {source}: remove it, or take another name"
+    assert done.returncode and expected in done.stderr, (done.stdout, done.stderr)
+    assert not Path("config/my/claims.yaml").exists() and mirror.read_bytes() == b"of another time"
+    shutil.copy(source, mirror)
+    assert not new(project, "claims", "--archive", str(source)).returncode

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
@@ -12,6 +11,7 @@ from keyword import iskeyword
 from pathlib import Path
 from typing import NamedTuple
 
+from zerodr.artifacts.manifest import file_digest
 from zerodr.config.custom import custom_folder, lacking_imports
 from zerodr.config.load import shipped_losses
 from zerodr.config.measures import CUT, MEASURES, WHOLE
@@ -244,12 +244,15 @@ def _collection(folder: Path, name: str, source: Path, origin: str = "") -> Writ
     counts = count_archive(source)
     evaluated = "test" if "test" in counts.splits else next(iter(counts.splits), "")
     archive = f"{name}.zip"
+    checksum = file_digest(source)
+    if (MIRROR / archive).exists() and file_digest(MIRROR / archive) != checksum:
+        raise ConfigError(MIRROR / archive, f"is another archive than {source}", "remove it, or take another name")
     text = f"""collections:
   {name}:
     label: {name}
     kind: complete # or subset, pool: never compared with published numbers
     archive: {archive}{origin}
-    checksums: ["sha256:{hashlib.sha256(source.read_bytes()).hexdigest()}"]
+    checksums: ["sha256:{checksum}"]
     documents: {counts.documents}
     queries: {counts.queries}
     splits: {json.dumps(counts.splits)}
