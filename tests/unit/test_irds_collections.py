@@ -92,3 +92,14 @@ def test_another_archive_of_that_name_in_the_mirror_folder_is_refused_before_any
     assert not Path("config/my/claims.yaml").exists() and mirror.read_bytes() == b"of another time"
     shutil.copy(source, mirror)
     assert not new(project, "claims", "--archive", str(source)).returncode
+
+
+def test_the_split_of_the_tables_is_not_that_of_training(project):
+    with zipfile.ZipFile("claims.zip", "w") as archive:
+        for name, rows in MEMBERS.items():
+            archive.writestr(name, "".join(json.dumps(row) + "\n" for row in rows))
+        for split, rows in {"train": JUDGED["train"], "validation": JUDGED["test"]}.items():
+            archive.writestr(f"scifact/qrels/{split}.tsv", f"query-id\tcorpus-id\tscore\n{rows}")
+    done = new(project, "claims", "--archive", "claims.zip")
+    assert not done.returncode, done.stderr
+    assert load_bench(project, {}).collections["claims"].evaluation_split == "validation"

@@ -257,7 +257,7 @@ def read_folders(
             "format": "folder",
             "archive": str(folder),
             "splits": dict.fromkeys(splits),
-            "evaluation_split": min(splits, key=_preference, default=""),
+            "evaluation_split": min(splits, key=split_rank, default=""),
             "estimated_documents": documents,
             "language": language or "en",
         } | switches
@@ -270,7 +270,7 @@ def label_of(folder: Path) -> str:
     return folder.name.partition(".")[0] or folder.name if folder.is_file() else Path(os.path.abspath(folder)).name
 
 
-def _preference(split: str) -> tuple[int, str]:
+def split_rank(split: str) -> tuple[int, str]:
     """Order splits: test, dev, other names of tests, others, those of training."""
     name = split.lower()
     names = (name == "test", name == "dev", "test" in name, re.match("dev|val", name), not name.startswith("train"))

@@ -13,7 +13,7 @@ from typing import Any
 from zerodr.artifacts.manifest import file_digest
 from zerodr.artifacts.progress import Progress
 from zerodr.config.quantities import first_names
-from zerodr.config.user_folders import FORMS, SHARD, SHORT, USUAL_SPLIT, shards_of, split_of
+from zerodr.config.user_folders import FORMS, SHARD, SHORT, USUAL_SPLIT, shards_of, split_of, split_rank
 from zerodr.encoders.start.hub_datasets import ask_dataset, fetch_dataset_file
 from zerodr.errors import CollectionError, nearest
 from zerodr.operations.sharing import read_tasks
@@ -119,7 +119,7 @@ def describe(name: str, asked: str) -> tuple[str, bool]:
     files = read_files(dataset, checksums)
     splits = sorted({split for file in files if (split := split_of(Path(file)))})
     if evaluated not in splits:
-        evaluated = USUAL_SPLIT if USUAL_SPLIT in splits else next(iter(splits), "")
+        evaluated = min(splits, key=split_rank, default="")
     lines = [
         "collections:",
         f"  {name}:",

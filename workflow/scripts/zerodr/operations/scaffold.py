@@ -17,6 +17,7 @@ from zerodr.config.load import shipped_losses
 from zerodr.config.measures import CUT, MEASURES, WHOLE
 from zerodr.config.recipes import read_files
 from zerodr.config.registry import NAME, read_registry
+from zerodr.config.user_folders import split_rank
 from zerodr.errors import CollectionError, ConfigError, ZerodrError
 
 CONFIG, MIRROR = Path("config"), Path("resources/mirror")
@@ -242,7 +243,7 @@ def _from_ir_datasets(folder: Path, name: str, asked: str) -> Written:
 def _collection(folder: Path, name: str, source: Path, origin: str = "") -> Written:
     """Count an archive in BEIR's layout, put it into the mirror folder, and write its block."""
     counts = count_archive(source)
-    evaluated = "test" if "test" in counts.splits else next(iter(counts.splits), "")
+    evaluated = min(counts.splits, key=split_rank, default="")
     archive = f"{name}.zip"
     checksum = file_digest(source)
     if (MIRROR / archive).exists() and file_digest(MIRROR / archive) != checksum:
