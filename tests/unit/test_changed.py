@@ -13,7 +13,7 @@ from tests.unit.config_helpers import lab_plan
 
 from zerodr.artifacts.manifest import check_manifest, seal_folder
 from zerodr.artifacts.record import artifact_digest, read_record, record_path, write_json
-from zerodr.operations.changed import Earlier, announced, keep
+from zerodr.operations.changed import Earlier, announced, keep, read_choice
 from zerodr.plan import Plan, paths
 
 ROOT = Path(__file__).parents[2]
@@ -116,3 +116,11 @@ def test_what_stays_is_said_with_what_to_type(plan):
         "not trained again: adapt; --afresh trains anew"
     )
     assert len(announced(earlier, [], {})) == 1
+
+
+def test_an_answer_of_which_a_loss_of_power_left_nothing_is_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    answer = Path(paths.adapted_answer("notes")).parent / "answer.json"
+    answer.parent.mkdir(parents=True)
+    answer.write_text("")
+    assert read_choice("notes") == ""

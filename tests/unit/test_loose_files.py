@@ -221,13 +221,14 @@ def test_equal_passages_are_read_once(tmp_path):
 
 
 FAQ = "question;answer;source\nWhat is it?;A long answer; x\nWhy?;Because of that;y\n".replace("; x", ";x")
+FAQ_ROWS = [("faq.csv#1", "What is it?", "A long answer"), ("faq.csv#2", "Why?", "Because of that")]
 
 
 def test_columns_of_a_table_are_guessed_told_and_chosen(tmp_path):
     (tmp_path / "faq.csv").write_text(FAQ)
     documents, remarks = read(tmp_path)
-    assert [row[:3] for row in documents] == [("faq.csv#1", "", "A long answer"), ("faq.csv#2", "", "Because of that")]
-    assert remarks[0].startswith("faq.csv: text is column 'answer', title 'none', id 'row of the table'; not read: ")
+    assert [row[:3] for row in documents] == FAQ_ROWS
+    assert remarks[0].startswith("faq.csv: text is column 'answer', title 'question', id 'row of the table'; not read")
     documents, _ = read(tmp_path, columns=Columns(text="answer", title="question", id="source"))
     assert documents[0][:3] == ("x", "What is it?", "A long answer")
     (tmp_path / "faq.csv").write_text(FAQ.replace("question", "Subject"))

@@ -28,6 +28,12 @@ def test_a_column_without_a_name_is_no_title(tmp_path):
     assert "title 'none'" in remarks[0]
 
 
+@pytest.mark.parametrize(("text", "title"), [("answer", "Why?"), ("context", "")])
+def test_a_question_is_the_title_of_its_answer_and_not_of_a_passage_that_answers_it(tmp_path, text, title):
+    (tmp_path / "a.csv").write_text(f"question,{text}\nWhy?,Pumps move fluid.\nHow?,Valves close.\n")
+    assert read(tmp_path)[0][0] == ("a.csv#1", title, "Pumps move fluid.")
+
+
 @pytest.mark.parametrize(
     ("name", "longer"),
     [

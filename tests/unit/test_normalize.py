@@ -79,7 +79,9 @@ def test_counted_not_refused(tmp_path):
 GOOD = json_lines(CORPUS[:1])
 BAD = {
     "no JSON": ({"corpus": GOOD + "{oops\n"}, r"a.zip/x/corpus.jsonl:2: is no JSON"),
-    "no object": ({"corpus": GOOD + "[1]\n"}, r"corpus.jsonl:2: expected a JSON object, found list"),
+    "no object": ({"corpus": GOOD + "[1]\n"}, r"2: expected a JSON object, found list: write one whole object a line"),
+    "over lines": ({"corpus": '{\n "_id": "d"\n}\n'}, r"corpus.jsonl:1: is no JSON .*: write one whole object a line"),
+    "a list": ({"corpus": '{"_id": "d", "text": ["a", "b"]}\n'}, r"expected a string, found .*: write it as one text"),
     "lacks a key": ({"corpus": GOOD + '{"_id": "d2"}\n'}, r"corpus.jsonl:2: lacks key 'text'"),
     "lacks an id": ({"queries": '{"id": "q1", "text": "t"}\n'}, r"queries.jsonl:1: lacks key '_id'"),
     "duplicate id": ({"corpus": GOOD + "\n" + GOOD}, r"corpus.jsonl:3: document id 'd1' appears twice, first at .*:1"),

@@ -232,6 +232,10 @@ def test_an_archive_is_counted_as_a_run_reads_it(tmp_path, head):
         for name in archive.namelist()[:-1]:
             right.writestr(name, archive.read(name))
     assert count_archive(tmp_path / "b.zip") == (2, 1, {"test": 1}, "en")
+    with zipfile.ZipFile(tmp_path / "b.zip", "a") as archive:
+        archive.writestr("other/corpus.jsonl", "")
+    with pytest.raises(CollectionError, match="holds 2 files corpus.jsonl, expected one: write an entry for each"):
+        count_archive(tmp_path / "b.zip")
 
 
 def test_an_archive_has_the_language_of_its_documents(project):

@@ -78,6 +78,10 @@ def test_what_is_like_nothing_points_to_the_list(plan, wrong):
     assert nearest_target(wrong, plan) == "see: zerodr targets"
 
 
+def test_the_table_of_a_mistyped_collection_is_answered_with_its_name(plan):
+    assert nearest_target("results/beir/nfcorpuss.tsv", plan).startswith("did you mean results/beir/nfcorpus.tsv")
+
+
 def test_a_collection_without_judgements_has_rankings_but_no_metrics(plan):
     assert is_target(paths.run("bm25-flat", "memory-wordnet", "standard"), plan)
     assert not is_target(paths.summary("bm25-flat", "memory-wordnet", "standard"), plan)

@@ -125,6 +125,10 @@ def test_braces_in_a_path_are_refused_and_a_link_is_read(tmp_path, monkeypatch):
     Path("{collection}/corpus.jsonl").write_text('{"_id": "a", "text": "a"}\n', encoding="utf-8")
     with pytest.raises(ConfigError, match="has braces in its path, which Snakemake takes for wildcards"):
         load_bench(ROOT, read_config(ROOT / "config") | {"byo": ["{collection}"], "byo_name": "mine"})
+    Path("notes").mkdir()
+    Path("notes/{a}.txt").write_text("Pumps move fluid.", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"notes/\{a\}.txt: has braces .*: rename it$"):
+        load_bench(ROOT, read_config(ROOT / "config") | {"byo": ["notes"]})
     Path("link").symlink_to("{collection}")
     bench = load_bench(ROOT, read_config(ROOT / "config") | {"byo": ["link"], "byo_name": "mine"})
     assert bench.folders["mine"].files["corpus"] == ("link/corpus.jsonl",)

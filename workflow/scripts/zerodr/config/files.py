@@ -97,7 +97,7 @@ def refuse_braces(paths: Iterable[str]) -> None:
     """Raise ConfigError for the first path with `{`, from which Snakemake would take names of wildcards."""
     for path in paths:
         if "{" in path:
-            step = "rename it, or give a link to its folder: ln -s"
+            step = "rename it" if "{" in Path(path).name else "rename the folder, or give a link to it: ln -s"
             raise ConfigError(path, "has braces in its path, which Snakemake takes for wildcards", step)
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from zerodr.artifacts.manifest import LISTING, MANIFEST, link_or_copy, read_listing
-from zerodr.artifacts.record import artifact_digest, read_record, record_path, write_json
+from zerodr.artifacts.record import artifact_digest, read_record, read_state, record_path, write_json
 from zerodr.config.quantities import counted
 from zerodr.config.user_folders import ENDING
 from zerodr.encoders.folder.retriever import ABOUT, INDEX
@@ -39,8 +39,8 @@ def read_earlier(name: str) -> Earlier | None:
 
 def read_choice(name: str) -> str:
     """Read what the last answer chose; empty without one."""
-    answer = Path(paths.adapted_answer(name)).parent / "answer.json"
-    return json.loads(answer.read_text(encoding="utf-8"))["choice"] if answer.exists() else ""
+    answer = read_state(Path(paths.adapted_answer(name)).parent / "answer.json")
+    return answer["choice"] if answer else ""
 
 
 def checked(plan: Plan, candidates: Sequence[str], choice: str) -> list[str]:

@@ -21,6 +21,7 @@ from zerodr.config.user_folders import split_rank
 from zerodr.errors import CollectionError, ConfigError, ZerodrError
 
 CONFIG, MIRROR = Path("config"), Path("resources/mirror")
+BEIR_ZIP = "pack corpus.jsonl, queries.jsonl, qrels/"
 PLAN = "snakemake --profile config/profiles/mini -n"
 RECIPE = """# {what}. All values that are not here are dpr's: zerodr recipe {name} --diff dpr
 like: dpr
@@ -296,13 +297,14 @@ def count_archive(source: Path) -> Counts:
     from zerodr.collections.user_folders import language_of_first
 
     if not zipfile.is_zipfile(source):
-        raise CollectionError(source, "is no ZIP that can be read", "pack corpus.jsonl, queries.jsonl, qrels/")
+        raise CollectionError(source, "is no ZIP that can be read", BEIR_ZIP)
     archive = open_archive(source, str(source))
     names = [name for name in archive.names() if not name.startswith("__MACOSX") and "/._" not in name]
     corpora = [name for name in names if name.rpartition("/")[2] == "corpus.jsonl"]
     if len(corpora) != 1:
         problem = f"holds {len(corpora)} files corpus.jsonl, expected one"
-        raise CollectionError(source, problem, "see docs/add-collection.md")
+        step = "write an entry for each, with member: FOLDER (docs/add-collection.md)" if corpora else BEIR_ZIP
+        raise CollectionError(source, problem, step)
     reader = BeirReader(archive)
     positives = {split: {one.query for one in reader.judgements(split) if one.grade > 0} for split in reader.splits()}
     documents, queries = (sum(1 for _ in rows) for rows in (reader.documents(), reader.queries()))

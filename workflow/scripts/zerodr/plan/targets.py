@@ -160,6 +160,7 @@ def nearest_target(path: str, plan: Plan) -> str:
     if others := _unselected(path, plan):
         return f"these collections are not chosen: add --config collections={','.join(others)}"
     segments, known = path.split("/"), names(plan)
+    known["selection"] = [*known["selection"], *plan.bench.collections]
     alike: set[str] = set()
     for target in _alike(segments):
         close = [

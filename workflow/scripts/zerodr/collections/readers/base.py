@@ -13,6 +13,8 @@ from zerodr.collections.archives import Archive, Location, find, read_lines, rea
 from zerodr.errors import CollectionError
 
 LARGEST_GRADE = 1000
+OPENINGS = ("{", "[", "[{")  # first lines of JSON that is written over several
+WHOLE = "write one whole object a line, as: jq -c . FILE does (of an array: jq -c '.[]' FILE)"
 KEY_END = re.compile(r'"[ \t\r\n]*:')  # there are at least as many as keys
 GRADE = re.compile(r"(?P<sign>[+-]?)0*(?P<digits>[0-9]+)(?:\.0*)?")
 
@@ -112,7 +114,8 @@ def read_json_lines(archive: Archive, member: str) -> Iterator[tuple[Location, d
             if not isinstance(value, dict) or len(KEY_END.findall(line)) > len(value):
                 json.loads(line, object_pairs_hook=_unique)
         except json.JSONDecodeError as error:
-            raise bad_line(*location, f"is no JSON ({error.msg} at column {error.colno})") from None
+            step = WHOLE if line.strip() in OPENINGS else "correct the line"
+            raise bad_line(*location, f"is no JSON ({error.msg} at column {error.colno})", step) from None
         except KeyTwice as error:
             raise bad_line(*location, f"key {error.args[0]!r:.60} occurs twice in one object", "remove one") from None
         except RecursionError:
@@ -120,7 +123,7 @@ def read_json_lines(archive: Archive, member: str) -> Iterator[tuple[Location, d
         except ValueError:
             raise bad_line(*location, "is no JSON that can be read (a number with thousands of digits)") from None
         if not isinstance(value, dict):
-            raise bad_line(*location, f"expected a JSON object, found {type(value).__name__}")
+            raise bad_line(*location, f"expected a JSON object, found {type(value).__name__}", WHOLE)
         yield location, value
 
 
@@ -134,7 +137,8 @@ def text_of(value: dict[str, Any], keys: tuple[str, ...], file: str, line: int) 
         if key in value:
             if not isinstance(value[key], str):
                 problem = f"key {key!r}: expected a string, found {value[key]!r:.60}"
-                raise bad_line(file, line, problem, "write it in quotes")
+                nested = isinstance(value[key], (list, dict))
+                raise bad_line(file, line, problem, "write it as one text" if nested else "write it in quotes")
             return value[key]
     raise bad_line(file, line, f"lacks key {' or '.join(map(repr, keys))}, found {sorted(value)}", "add it")
 

@@ -26,6 +26,7 @@ from zerodr.config.quantities import counted, first_names
 from zerodr.errors import CollectionError
 
 HEADINGS = ("heading", "headline", "subject")  # columns that are titles, where there is no `title`
+ANSWERS = ("answer", "answers", "response", "reply")  # texts whose title is a column `question`
 FEWEST = 5  # rows below a first one of several words that show that it names columns
 MOST_BYTES = 1 << 26
 ROW = "row of the table"  # stands for a column that a table lacks
@@ -172,7 +173,8 @@ class LooseReader(FolderReader):
         length = {name: sum(len(str(value.get(name) or "")) for value in sample) for name in names}
         worded = [name for name in names if are_words([value.get(name) for value in sample])]
         text = self.columns.text or by_name.text or max(worded or names, key=lambda name: length[name])
-        heading = next((name for name in names if name.strip().lower() in HEADINGS), "")
+        headings = (*HEADINGS, "question") if text.strip().lower() in ANSWERS else HEADINGS
+        heading = next((name for name in names if name.strip().lower() in headings), "")
         key, title = self.columns.id or by_name.id, self.columns.title or by_name.title or heading
         if not length[text]:
             problem = f"column {text!r} is empty in the first {len(sample)} rows"
