@@ -8,6 +8,7 @@ from zerodr.config.methods import TrainedMethod
 from zerodr.config.papers import LAB, Paper
 from zerodr.config.registry import Collection
 from zerodr.errors import ConfigError
+from zerodr.plan.lines import remembered
 from zerodr.plan.plan import Params, Plan
 
 ABSENT = object()
@@ -26,6 +27,7 @@ def modes_of_item(plan: Plan, paper: str, name: str) -> list[str]:
     return [f"{NOTE}: {row.why_not}" for row in rows if name in row.named("item")]
 
 
+@remembered
 def modes_of_method(plan: Plan, name: str) -> list[str]:
     """Give the settings of a row that are not as published at scale `paper`, with the reasons.
 
@@ -51,6 +53,7 @@ def modes_of_method(plan: Plan, name: str) -> list[str]:
     return notes
 
 
+@remembered
 def written_settings(plan: Plan, method: str) -> dict[str, Any]:
     """Settings of a method as a mapping, with the encoder that its first stage has."""
     written = plan.method(method).settings.model_dump(mode="json")

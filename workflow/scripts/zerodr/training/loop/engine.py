@@ -287,9 +287,8 @@ class Engine:
         self.still = self.still + 1 if norm == 0 else -math.inf
         if self.still == (steps := min(STILL, self.settings.steps)):
             problem = f"the gradient is 0 in each of the first {steps} steps, so that no weight changes"
-            raise ConfigError(
-                self.run.name, problem, "make the loss depend on the vectors or scores (docs/add-loss.md)"
-            )
+            step = "a loss must depend on vectors or scores (docs/add-loss.md), masked words need texts to mask"
+            raise ConfigError(self.run.name, problem, step)
 
     def _checked(
         self, shares: list[Share], losses: list[dict[str, Tensor]], values: list[float], position: Position
