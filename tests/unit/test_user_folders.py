@@ -142,7 +142,7 @@ def test_several_folders_and_one_that_is_bad(notes, tmp_path):
     assert made.bench.faults == {"bad-one": f"{where}:2: document id '1' appears twice, first at {where}:1"}
     missing = params(made, "build_row", model="bm25-flat")["missing"]
     assert missing == [{"name": "bad-one", "reason": f"left out: {made.bench.faults['bad-one']}"}]
-    assert notices(made.bench)[-1] == f"bad-one is left out: {made.bench.faults['bad-one']}"
+    assert notices(made.bench)[-1] == f"bad-one is left out: {made.bench.faults['bad-one']}: remove one of the lines"
     with pytest.raises(CollectionError, match="appears twice.*remove one of the lines"):
         section_files(made, "bad-one", "corpus")
 
@@ -152,7 +152,9 @@ def test_a_table_without_a_column_is_refused_when_planned(notes, files):
     (notes / "qrels/test.tsv").unlink()
     for name, text in files.items():
         (notes / name).write_text(text)
-    reason = "1 judged document is missing" if files else "notes has no judgements: add qrels/test.tsv"
+    reason = "notes has no judgements: add qrels/test.tsv, name other"
+    if files:  # what to do is the folder's own step
+        reason = "1 judged document is missing.*: add them .*: --config byo_drop_missing=true, name other"
     with pytest.raises(ConfigError, match=f"the table: has no column: .*{reason}"):
         plan(notes).inputs("build_row")(SimpleNamespace(model="bm25-flat"))
 

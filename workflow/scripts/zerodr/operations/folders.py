@@ -57,8 +57,8 @@ def notices(bench: Bench) -> list[str]:
         if language == UNKNOWN:
             words = "its words as they are written, and letters without blanks between words in pairs"
             lines.append(f"{name}: no analyser knows its language: BM25 compares {words}")
-        if name in bench.faults:
-            lines.append(f"{name} is left out: {bench.faults[name]}")
+        if folder.fault:
+            lines.append(f"{name} is left out: {': '.join(folder.fault)}")
     return lines
 
 

@@ -291,8 +291,10 @@ class Plan:
             ConfigError: no column is left.
         """
         if not self.columns:
-            reasons = [*self.bench.faults.values(), *self._unjudged()]
-            step = "add qrels/test.tsv, name other collections, or ask for single files: zerodr targets"
+            unjudged, steps = self._unjudged(), [one.fault[2] for one in self.bench.folders.values() if one.fault]
+            reasons = [*self.bench.faults.values(), *unjudged]
+            steps = [*dict.fromkeys(steps[:3]), *["add qrels/test.tsv"] * bool(unjudged or not steps)]
+            step = f"{', '.join(steps)}, name other collections, or ask for single files: zerodr targets"
             raise ConfigError("the table", f"has no column: {'; '.join(reasons[:3]) or 'none is available'}", step)
         name = {"summary": paths.summary, "per_query": paths.per_query}[output]
         cells = [(m, row.name) for m in ([model] if model else self.ranked) for row in self.columns]
