@@ -92,4 +92,4 @@ def test_a_killed_scheduler_and_its_surviving_stage_agree(root, mirror, tmp_path
     assert done.returncode == 0, done.stderr[-4000:]
     log = next((folder / "results/logs/embed_corpus").rglob("*.log")).read_text()
     assert "waiting for it" in log
-    assert "already published by another process" in log
+    assert "already published from the same spec" in log

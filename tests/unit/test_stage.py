@@ -288,7 +288,7 @@ def test_a_second_process_waits_and_finds_it_done(caplog):
     with caplog.at_level("INFO", "zerodr"):
         run_spec(spec_of(), slow)
     first.join()
-    assert len(calls) == 1
+    assert len(calls) == 1 and f"delete {FILE} to run the stage again" in caplog.text
     assert Path(FILE).read_text() == "aa"
 
 

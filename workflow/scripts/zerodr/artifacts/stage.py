@@ -178,7 +178,8 @@ def run_spec(spec: StageSpec, function: Callable[[Stage], None] | None = None) -
         write_json(home / "spec.json", asdict(spec))
         with _locked(spec):
             if _published(spec, digest):
-                log.info("%s: already published by another process", spec.name())
+                again = f"delete {next(iter(spec.outputs.values()))} to run the stage again"
+                log.info("%s: already published from the same spec; %s", spec.name(), again)
                 return
             if _taken_back(spec, digest, home):
                 log.info("%s: published by a job that counted as failed afterwards; taken back", spec.name())
