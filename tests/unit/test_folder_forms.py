@@ -183,14 +183,14 @@ def test_four_cells_are_trec_where_nothing_else_fits(tmp_path):
 def test_data_sets_as_the_hub_keeps_them(tmp_path, judged):
     pieces = {
         "corpus/corpus-00000-of-00002": (["_id", "title", "text"], DOCUMENTS[:2]),
-        "corpus/corpus-00001-of-00002": (["_id", "title", "text"], DOCUMENTS[2:]),
+        "corpus/corpus-00001-of-00002": (["_id", "title", "text"], [*DOCUMENTS[2:], ("blank", "", "")]),
         "queries/queries-00000-of-00001": (["_id", "text"], QUERIES),
         f"{judged}/test-00000-of-00001": (JUDGED, JUDGEMENTS),
     }
-    contents = {f"{name}.parquet": text_of("parquet", *rows) for name, rows in pieces.items()}
-    put(tmp_path, contents)
+    put(tmp_path, {f"{name}.parquet": text_of("parquet", *rows) for name, rows in pieces.items()})
     documents, queries, judgements, _ = read(tmp_path)
-    assert ([row[0] for row in documents], queries, judgements) == (["d1", "d2", "d 3"], QUERIES, {"test": JUDGEMENTS})
+    assert [row[0] for row in documents] == ["d1", "d2", "d 3", "blank"]
+    assert (queries, judgements) == (QUERIES, {"test": JUDGEMENTS})
 
 
 def test_a_folder_may_be_named_qrels(tmp_path):

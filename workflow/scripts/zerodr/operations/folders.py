@@ -21,7 +21,7 @@ from zerodr.errors import ZerodrError
 
 log = logging.getLogger("zerodr")
 FINDINGS = STATE / "folders"
-VERSION = 12  # of what is remembered: raise it when readers or checks change
+VERSION = 13  # of what is remembered: raise it when readers or checks change
 READ_BYTES = 1 << 30  # larger folders are read by their first job alone
 
 

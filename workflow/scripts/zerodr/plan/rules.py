@@ -136,7 +136,7 @@ def training(function: str, mib: int, minutes: int, kind: Literal["train", "pret
 
 
 VERSIONS = {
-    "collections.user_folders:normalize_corpus": 4,
+    "collections.user_folders:normalize_corpus": 5,
     "retrieval.embed:embed_corpus": 2,
     "retrieval.embed:embed_queries": 2,
     "mining.held_out:hold_out_items": 4,

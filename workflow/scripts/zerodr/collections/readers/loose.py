@@ -23,6 +23,7 @@ from zerodr.collections.readers.tables import Named, form_of, plain, read_object
 from zerodr.collections.texts import SAMPLE_BYTES, Unreadable, blocks_of, encoding_of
 from zerodr.config.loose_files import Cut, is_table
 from zerodr.config.quantities import counted, first_names
+from zerodr.config.user_folders import shards_of
 from zerodr.errors import CollectionError
 
 HEADINGS = ("heading", "headline", "subject")  # columns that are titles, where there is no `title`
@@ -149,6 +150,7 @@ class LooseReader(FolderReader):
             return
         key, text, title = self._chosen(member, names, [value for _, value in first])
         others = [name for name in names if name not in (key, text, title)]
+        hub = key and shards_of(Path(member))  # such a row is a document of BEIR's, which may be judged
         known = f"{member}: text is column {text!r}, title {title or 'none'!r}, id {key or ROW!r}"
         if remark := self.archive.guessed.get(member):
             self._remarks[f"{member}: {remark}"] = None
@@ -156,10 +158,10 @@ class LooseReader(FolderReader):
         for number, (location, value) in enumerate(chain(first, rows), 1):
             name = _text(value.get(key), location, key) if key else f"{member}#{number}"
             heading, body = (_text(value.get(field) if field else None, location, field) for field in (title, text))
-            if not (heading + body).strip():
+            if not (heading + body).strip() and not hub:
                 self._empty += 1
                 continue
-            self._bare += not body.strip()
+            self._bare += bool(heading.strip()) and not body.strip()
             yield Document(name, heading, body, *location)
 
     def _chosen(self, member: str, names: Sequence[str], sample: Sequence[dict[str, Any]]) -> tuple[str, str, str]:
