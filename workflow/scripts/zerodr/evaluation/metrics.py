@@ -8,7 +8,8 @@ Names follow trec_eval, which computes its measures itself (pytrec_eval); the ot
 * `hole_corpus_k`: BEIR: share of the first k ranks with a document that no query of the split has judged.
 
 A judged query without results scores 0, as in `trec_eval -c`; so does one without a positive judgement, which the means
-leave out (`evaluate_run`). Negative labels are judgements and mean not relevant. Gains are the grades themselves.
+leave out (`evaluate_run`). Negative labels are judgements and mean not relevant: bpref alone is then another than
+trec_eval's, which leaves them out. Gains are the grades themselves.
 """
 
 from collections.abc import Iterable
