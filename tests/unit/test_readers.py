@@ -36,6 +36,7 @@ def test_beir(tmp_path):
         tmp_path / "a.zip",
         **{
             "qrels/dev.tsv": "query-id\tcorpus-id\tscore\nq1\td2\t-1\n",
+            "qrels/._dev.tsv": "\x00\x05\x16\x07",
             "queries_unlabelled.jsonl": json_lines([{"_id": "u", "text": "v"}]),
         },
     )

@@ -267,10 +267,11 @@ class BeirReader(Reader):
             yield Query(text_of(value, ("_id",), *location), text_of(value, ("text",), *location), *location)
 
     def splits(self) -> list[str]:
-        """List the splits: every `qrels/<split>.tsv`."""
+        """List the splits: every `qrels/<split>.tsv`; macOS adds `._<split>.tsv`, which are none."""
         start = f"{self.folder}qrels/"
         names = (name.removeprefix(start) for name in self.archive.names() if name.startswith(start))
-        return sorted(name.removesuffix(".tsv") for name in names if name.endswith(".tsv") and "/" not in name)
+        files = (name for name in names if name.endswith(".tsv") and "/" not in name and name[0] != ".")
+        return sorted(name.removesuffix(".tsv") for name in files)
 
     def judgements(self, split: str) -> Iterator[Judgement]:
         """Read the lines of `qrels/<split>.tsv`."""
