@@ -202,14 +202,15 @@ def test_a_method_and_a_collection_plan_at_once(project):
     with zipfile.ZipFile("notes.zip", "w") as archive:
         archive.writestr("notes/corpus.jsonl", '{"_id": "1", "text": "a"}\n{"_id": "2", "text": "b"}\n')
         archive.writestr("notes/queries.jsonl", '{"_id": "q", "text": "a?"}\n{"_id": "r", "text": "b?"}\n')
-        archive.writestr("notes/qrels/test.tsv", "query-id\tcorpus-id\tscore\nq\t1\t1\nr\t1\t0\n")
+        archive.writestr("notes/qrels/dev.tsv", "query-id\tcorpus-id\tscore\nq\t1\t1\nr\t1\t0\n")
+        archive.writestr("notes/qrels/test.tsv", "query-id\tcorpus-id\tscore\n")  # hidden
     (project / "resources").unlink()
     written = write_new("collection", "notes", Path("notes.zip"))
     assert [str(path) for path in written.files] == ["config/my/notes.yaml", "resources/mirror/notes.zip"]
     write_new("method", "mine")
     bench = load_bench(project, {"mirrors": ["resources/mirror"]})
     row = bench.collections["notes"]
-    assert (row.documents, row.queries, row.splits, row.evaluation_split) == (2, 2, {"test": 1}, "test")
+    assert (row.documents, row.queries, row.splits, row.evaluation_split) == (2, 2, {"dev": 1}, "dev")
     assert bench.methods["mine"].settings.chain["ep0"].training.learning_rate == 3e-5
     with pytest.raises(ConfigError, match="new method mine: mine is a recipe already"):
         write_new("method", "mine")

@@ -244,7 +244,9 @@ def _from_ir_datasets(folder: Path, name: str, asked: str) -> Written:
 def _collection(folder: Path, name: str, source: Path, origin: str = "") -> Written:
     """Count an archive in BEIR's layout, put it into the mirror folder, and write its block."""
     counts = count_archive(source)
-    evaluated = min(counts.splits, key=split_rank, default="")
+    splits = {split: number for split, number in counts.splits.items() if number}
+    unjudged = ", ".join(split for split in counts.splits if split not in splits)  # a hidden test's file has no line
+    evaluated = min(splits, key=split_rank, default="")
     archive = f"{name}.zip"
     checksum = file_digest(source)
     if (MIRROR / archive).exists() and file_digest(MIRROR / archive) != checksum:
@@ -257,7 +259,7 @@ def _collection(folder: Path, name: str, source: Path, origin: str = "") -> Writ
     checksums: ["sha256:{checksum}"]
     documents: {counts.documents}
     queries: {counts.queries}
-    splits: {json.dumps(counts.splits)}
+    splits: {json.dumps(splits)}{f" # without {unjudged}: nothing is judged relevant" if unjudged else ""}
     evaluation_split: {json.dumps(evaluated)}
     language: {counts.language} # guessed from the first documents; BM25 analyses texts by it
     licence: "" # of the data; a footnote of tables
