@@ -57,6 +57,15 @@ def test_settings_inputs_and_stages_that_differ_are_listed(plan):
     assert "environment: the same environment" in diff(Graph(), *RUNS)
 
 
+def test_inputs_of_one_name_are_the_same_where_another_comes_before_them(plan):
+    """The file of an imported run stands before the sections of an own folder."""
+    for name, more in zip(SUMMARIES, ([], [{"name": "file", "path": "their.trec", "digest": "d" * 64}]), strict=True):
+        sections = [{"name": "sections", "path": path, "digest": path * 64} for path in "qj"]
+        write_json(Path(f"{name}.lineage.json"), read_record(name) | {"inputs": [*more, *sections]})
+    text = diff(Graph(), *SUMMARIES)
+    assert "file  -  ->  their.trec" in text and "sections" not in text
+
+
 def test_code_is_the_same_only_when_it_is_known(plan):
     def told(left: str | None, right: str | None) -> str:
         for run, commit in zip(RUNS, (left, right), strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,9 +63,11 @@ def _stage(record: Record) -> dict[str, str]:
 
 def _inputs(record: Record) -> dict[str, str]:
     named: dict[str, str] = {}
+    counts: Counter[str] = Counter()
     for entry in record["inputs"]:
-        key = entry["name"] if entry["name"] not in named else f"{entry['name']}.{len(named)}"
-        named[key] = f"{entry['path']} {entry['digest'][:12]}"
+        number = counts[entry["name"]]  # of the inputs of its name: others may be there in one record alone
+        counts[entry["name"]] += 1
+        named[f"{entry['name']}.{number}" if number else entry["name"]] = f"{entry['path']} {entry['digest'][:12]}"
     return named
 
 
