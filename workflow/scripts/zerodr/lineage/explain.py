@@ -122,7 +122,8 @@ def _origin(record: Record) -> list[str]:
         f"energy {energy}",
         f"  code         {code['commit'] or no_commit}{f' with changes {patch[:12]}' if patch else ''}",
         f"  environment  Python {environment['python']}, {environment['device']}, {environment['processor']}{job}",
-        f"  spec         results/.state/{record['spec_digest'][:16]}/spec.json  (python -m zerodr.run SPEC repeats it)",
+        f"  spec         results/.state/{record['spec_digest'][:16]}/spec.json  "
+        "(file deleted, python -m zerodr.run SPEC repeats it)",
     ]
     lines += _block("origin", [f"{k}={v}" for k, v in flatten(record["notes"].get("origin", {})).items()])
     lines += _block("settings", [f"{k}={brief(v, 60)}" for k, v in sorted(flatten(spec["params"]).items())])
