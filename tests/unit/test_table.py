@@ -325,6 +325,7 @@ def test_a_row_may_lack_collections_that_it_says(tmp_path, summaries):
     grid = fill(frame, settings)
     assert grid.values.loc["dense", ["beta", "Avg pair"]].isna().all() and grid.values.loc["dense", "alpha"] == 0.4
     assert "nan" not in render.plain(grid) + render.markdown(grid, [], settings, {}, [])
+    assert "Avg pair dense: no mean, because it has no ranking of beta" in footnotes(frame, grid, settings)
     alone = settings_of(methods=[rows[1] | {"absent": ["beta"]}])
     frame = frame[frame["model"] == "dense"]
     notes = "\n".join(footnotes(frame, fill(frame, alone), alone))

@@ -149,7 +149,7 @@ VERSIONS = {
     "evaluation.compare:compare_runs": 2,
     "evaluation.evaluate:evaluate_run": 2,
     "evaluation.judge_adaptation:judge_adaptation": 6,
-    "reporting.table:build_table": 6,
+    "reporting.table:build_table": 7,
     "reporting.figure:plot_table": 4,
     "reporting.items:build_item": 7,
     "reporting.item_tables:plot_item": 4,

@@ -14,6 +14,7 @@ from zerodr.artifacts.stage import Stage
 from zerodr.artifacts.trec import CUT, CUT_WORDS, DOUBTS
 from zerodr.config.base import validate
 from zerodr.config.measures import beyond, label_of
+from zerodr.config.quantities import first_names
 from zerodr.errors import ArtifactError
 from zerodr.evaluation.findings import WORDS
 from zerodr.evaluation.numbers import fixed, interval, p_value, read_tsv, signed
@@ -162,6 +163,7 @@ def footnotes(frame: pd.DataFrame, grid: Grid, settings: TableSettings) -> list[
         *_splits(frame, settings),
         *_marks(grid),
         *_averages(grid.printed()),
+        *_no_means(grid.printed(), settings),
         *[f"missing: {row.name} ({row.reason})" for row in settings.missing],
         *_special_queries(frame),
         *_doubts(frame),
@@ -234,6 +236,18 @@ def _averages(grid: Grid) -> list[str]:
     for column in grid.columns[len(grid.data_columns) :]:
         headers.setdefault(column.members, []).append(column.header)
     return [f"{', '.join(names)}: mean over {', '.join(members)}" for members, names in headers.items()]
+
+
+def _no_means(grid: Grid, settings: TableSettings) -> list[str]:
+    """Say why the mean of a method that ranked some of its collections is empty."""
+    notes = []
+    for column in (one for one in grid.columns if one.members != (one.name,)):
+        for method in (one for one in settings.methods if one.scores is None):
+            empty = grid.values.loc[method.name].isna()
+            gaps = [name for name in column.members if name in method.absent or empty.get(name, False)]
+            if empty[column.name] and len(gaps) < len(column.members):
+                notes.append(f"{column.name} {method.name}: no mean, because it has no ranking of {first_names(gaps)}")
+    return notes
 
 
 def _special_queries(frame: pd.DataFrame) -> list[str]:
