@@ -365,6 +365,21 @@ def test_a_refusal_of_the_system_is_one_line(tmp_path, monkeypatch, capsys, read
     assert capsys.readouterr().err.startswith(f"MachineError: {tmp_path}/x: can't be {told} (Permission denied): ")
 
 
+@pytest.mark.parametrize("name, step", [("uvicorn", "run: pip install 'path/to/zerodr[serve]', or, "), ("scipy", "")])
+def test_a_command_whose_package_is_not_installed_says_how_to_get_it(monkeypatch, capsys, name, step):
+    monkeypatch.setattr(main_module, "app", Mock(side_effect=ModuleNotFoundError(name=f"{name}.config")))
+    with pytest.raises(SystemExit, match="1"):
+        main_module.main()
+    expected = f"MachineError: package {name}: is not installed, and this command needs it: {step}in the checkout: "
+    assert capsys.readouterr().err.startswith(expected)
+
+
+def test_a_module_of_the_library_that_is_missing_is_no_package_to_install(monkeypatch):
+    monkeypatch.setattr(main_module, "app", Mock(side_effect=ModuleNotFoundError(name="zerodr.gone")))
+    with pytest.raises(ModuleNotFoundError):
+        main_module.main()
+
+
 def test_the_version_is_printed():
     assert CliRunner().invoke(app, ["--version"]).stdout.startswith("zerodr 0.")
 

@@ -4,11 +4,12 @@ import sys
 
 from zerodr.artifacts.machine import MachineErrors
 from zerodr.checkout import OPTION, lost_values, split_config
-from zerodr.errors import ZerodrError
+from zerodr.errors import MachineError, ZerodrError
 from zerodr.operations import lookup_commands as _lookup  # noqa: F401
 from zerodr.operations.setup_commands import app
 
 USAGE = 2  # exit status of a command that was not understood
+EXTRAS = {"starlette": "serve", "uvicorn": "serve", "torch": "torch", "transformers": "torch"}  # of pyproject.toml
 
 
 def main() -> None:
@@ -19,10 +20,22 @@ def main() -> None:
     except ZerodrError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(1)
+    except ModuleNotFoundError as error:
+        if (package := (error.name or "zerodr").partition(".")[0]) == "zerodr":
+            raise
+        sys.stderr.write(f"{absent(package)}\n")
+        sys.exit(1)
     except SystemExit as end:
         if end.code == USAGE and (lost := lost_values(sys.argv[1:])):
             sys.stderr.write(f"values of the configuration follow {OPTION}: {OPTION} {' '.join(lost)}\n")
         raise
+
+
+def absent(package: str) -> MachineError:
+    """Say how to install a package that a command needs: a plain `pip install` brings those of `search` alone."""
+    whole = "in the checkout: bash envs/create.sh, then source .venv/bin/activate"
+    alone = f"run: pip install 'path/to/zerodr[{EXTRAS[package]}]', or, " if package in EXTRAS else ""
+    return MachineError(f"package {package}", "is not installed, and this command needs it", alone + whole)
 
 
 if __name__ == "__main__":
