@@ -13,7 +13,7 @@ from tests.unit.config_helpers import lab_plan
 
 from zerodr.artifacts.manifest import check_manifest, seal_folder
 from zerodr.artifacts.record import artifact_digest, read_record, record_path, write_json
-from zerodr.operations.changed import Earlier, announced, keep, read_choice
+from zerodr.operations.changed import Earlier, announced, concluded, keep, read_choice
 from zerodr.plan import Plan, paths
 
 ROOT = Path(__file__).parents[2]
@@ -124,3 +124,23 @@ def test_an_answer_of_which_a_loss_of_power_left_nothing_is_none(tmp_path, monke
     answer.parent.mkdir(parents=True)
     answer.write_text("")
     assert read_choice("notes") == ""
+
+
+def test_the_texts_that_a_run_embedded_are_those_of_both_collections(plan):
+    use = []
+    for collection, corpus, reused in (("notes", "a", 4), ("notes.proxy", "a", 1), ("squad", "a", 0), ("notes", "", 0)):
+        vectors, source = Path(f"results/embeddings/{len(use)}.npy"), Path(f"{collection}.txt")
+        source.write_text("a")
+        vectors.parent.mkdir(parents=True, exist_ok=True)
+        vectors.write_text("vectors")
+        entry = {"name": "corpus", "path": str(source), "digest": artifact_digest(str(source)) if corpus else "earlier"}
+        facts = {"rule": "embed_corpus", "wildcards": {"collection": collection, "shard": "0"}, "inputs": [entry]}
+        notes = {"texts": 4, "reused": reused}
+        write_json(record_path(vectors), {"artifact": str(vectors), "digest": "", "notes": notes} | facts)
+        use.append({"name": "vectors", "path": str(vectors), "digest": ""})
+    model = paths.adapted_model("notes")
+    write_json(
+        record_path(model), {"artifact": model, "wildcards": {"collection": "notes"}, "notes": {}, "inputs": use}
+    )
+    lines = concluded("notes", "zero", {})
+    assert lines[1] == "vectors     3 of 8 texts, whole and shortened, embedded; the others had theirs"

@@ -14,6 +14,7 @@ from zerodr.artifacts.record import artifact_digest, read_record, read_state, re
 from zerodr.config.quantities import counted
 from zerodr.config.user_folders import ENDING
 from zerodr.encoders.folder.retriever import ABOUT, INDEX
+from zerodr.lineage.graph import Graph
 from zerodr.plan import Plan, paths
 from zerodr.plan.adaptation import AFRESH, encoder_of, is_trained
 from zerodr.plan.lines import SCOPE
@@ -118,13 +119,17 @@ def announced(earlier: Earlier, left_out: Sequence[str], retained: Mapping[str, 
 
 def concluded(name: str, before: str, retained: Mapping[str, str]) -> list[str]:
     """Say after a run whether the choice held, and how many vectors were there."""
-    now, exported = read_choice(name), read_record(paths.adapted_model(name))
+    now, graph = read_choice(name), Graph(lenient=True)
     outcome = f"{now}, as before" if now == before else f"{now}, where it was {before}"
     learned = f"; the model of {before} learned from the earlier ones" if retained else ""
     lines = [f"choice      checked on the changed documents: {outcome}{learned}"]
-    vectors = [entry["path"] for entry in (exported["inputs"] if exported else []) if entry["name"] == "vectors"]
-    notes = [record["notes"] for path in sorted({*vectors}) if (record := read_record(path))]
+    records = [record for path in graph.ancestors(paths.adapted_model(name)) if (record := graph.record(path))]
+    records = [one for one in records if one["wildcards"].get("collection") in (name, name + ENDING)]
+    shards = [one for one in records if "shard" in one["wildcards"] and "texts" in one["notes"]]
+    notes = [one["notes"] for one in shards if not any(edge.stale for edge in graph.up(one["artifact"]))]
     texts, reused = (sum(note.get(key, 0) for note in notes) for key in ("texts", "reused"))
     if texts:
-        lines.append(f"vectors     {texts - reused:,} of {counted(texts, 'text')} embedded; the others had theirs")
+        both = ", whole and shortened," if any(one["wildcards"]["collection"] != name for one in shards) else ""
+        every = f"{counted(texts, 'text')}{both}"
+        lines.append(f"vectors     {texts - reused:,} of {every} embedded; the others had theirs")
     return lines
