@@ -285,6 +285,7 @@ def test_programs_search_by_a_described_route(desk):
     assert set(schema["properties"]) == set(answer) and described["openapi"].startswith("3.1")
     assert set(schema["properties"]["hits"]["items"]["properties"]) == set(answer["hits"][0])
     assert "POST /search" in client.get("/docs").text
+    assert "curl -s 127.0.0.1:8123/search" in client.get("http://127.0.0.1:8123/docs").text
 
 
 def test_texts_of_documents_in_any_row_group(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 Only this machine can reach the server, and only under its own names, so that no other site's page can ask it.
 """
 
+import html
 import json
 import logging
 import threading
@@ -16,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from zerodr.collections.audit import SURROGATE
@@ -28,7 +29,7 @@ log = logging.getLogger("zerodr")
 HOST = "127.0.0.1"
 NAMES = [HOST, "localhost"]
 PAGE = Path(__file__).with_name("page")
-FILES = {"/": "page.html", "/docs": "docs.html", "/page.css": "page.css", "/page.js": "page.js"}
+FILES = {"/": "page.html", "/page.css": "page.css", "/page.js": "page.js"}
 POLICY = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:"
 HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 LARGEST_BODY = 1 << 20
@@ -118,10 +119,18 @@ def make_app(desk: Desk, chosen: list[str]) -> Starlette:
 
         return respond
 
+    async def docs(request: Request) -> Response:
+        text = (PAGE / "docs.html").read_text(encoding="utf-8")
+        return HTMLResponse(text.replace("127.0.0.1:8000", html.escape(request.url.netloc)), headers=HEADERS)
+
     async def openapi(request: Request) -> Response:
         return JSONResponse(describe(desk.name), headers=HEADERS)
 
-    routes = [Route("/search", route(api.hits), methods=["POST"]), Route("/openapi.json", openapi)]
+    routes = [
+        Route("/search", route(api.hits), methods=["POST"]),
+        Route("/openapi.json", openapi),
+        Route("/docs", docs),
+    ]
     routes += [Route(path, file(name)) for path, name in FILES.items()]
     routes += [Route(f"/api/{name}", route(answer), methods=["POST"]) for name, answer in answers.items()]
     return Starlette(routes=routes, middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=NAMES)])
