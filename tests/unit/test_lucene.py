@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -160,3 +161,19 @@ def test_an_index_of_several_flushes_is_one_segment_in_order(tmp_path, monkeypat
     (hits,) = LuceneSearcher(tmp_path / "many", "en").search(["words"], 95)
     assert hits.documents.tolist() == list(range(95))
     assert len(list((tmp_path / "many").glob("*.si"))) == 1
+
+
+@pytest.mark.parametrize("language", ["POSIX", "C.UTF-8"])
+def test_a_folder_with_an_umlaut_is_indexed_in_any_locale(root, tmp_path, language):
+    """Java names files by LC_ALL, Python by UTF-8."""
+    code = (
+        "import sys; sys.path[:0] = sys.argv[1:3]\n"
+        "from lexical_helpers import ASKED, FOX, run_index, write_collection; from pathlib import Path\n"
+        "write_collection(Path('results/collections/fox'), FOX, ASKED); run_index('lucene')"
+    )
+    folder = tmp_path / "Hände voll"
+    folder.mkdir()
+    call = [sys.executable, "-c", code, str(root / "tests/unit"), str(root / "workflow/scripts")]
+    done = subprocess.run(call, cwd=folder, capture_output=True, check=False, env=os.environ | {"LC_ALL": language})
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    assert list((folder / "results/bm25/lucene-flat/fox/lucene").glob("*.si")) and len(list(tmp_path.iterdir())) == 1

@@ -7,6 +7,7 @@ process has one Java machine; it starts with the first call of `java_class`.
 import importlib
 import importlib.metadata
 import importlib.util
+import locale
 import logging
 import os
 import re
@@ -129,6 +130,8 @@ def _machine() -> Any:
     if config.vm_running:
         raise MachineError("Java", "another library of this process started it", "run this stage in a separate process")
     os.environ["JAVA_HOME"], os.environ["JVM_PATH"] = str(home), str(home / LIBRARY)
+    if locale.nl_langinfo(locale.CODESET) != "UTF-8":  # Java reads and writes names of files by the locale alone
+        os.environ["LC_ALL"] = "C.UTF-8"
     config.set_classpath(str(jar))
     config.add_options(f"-Xmx{heap_mib()}m", "-Xrs", "-XX:-UsePerfData", "-Djava.awt.headless=true")
     logging.getLogger("kivy").setLevel(logging.WARNING)  # pyjnius asks its users to report JVM_PATH
