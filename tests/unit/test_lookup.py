@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +23,12 @@ from zerodr.artifacts.record import record_path
 from zerodr.artifacts.trec import read_run
 from zerodr.collections.access import CORPUS_SCHEMA
 from zerodr.config.load import load_bench
-from zerodr.errors import ArtifactError, ConfigError
+from zerodr.errors import ArtifactError, ConfigError, MachineError
 from zerodr.lineage.graph import Graph
 from zerodr.lookup.desk import Desk, Highlighter
 from zerodr.lookup.documents import MISSING, Documents
 from zerodr.lookup.searchers import open_source
-from zerodr.lookup.server import make_app
+from zerodr.lookup.server import make_app, run_server
 from zerodr.lookup.sources import Sources
 from zerodr.lookup.terminal import open_desk
 from zerodr.operations.lookup_commands import app
@@ -265,6 +268,26 @@ def test_the_server_answers_json_and_refuses_other_hosts(desk):
     odd = {"query": "pie", "methods": [LEXICAL], "options": {"text": "other", "count": 5}}
     assert client.post("/api/search", json=odd).json()["query"]["text"] == "pie", "an option is no argument"
     assert client.get("/../page.py").status_code == 404
+
+
+def test_a_port_belongs_to_a_server_while_its_methods_load(monkeypatch):
+    """Until it listened, a second server took the port, too, and who followed its address at once was refused."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    loaded = []
+
+    def load(*_: object) -> None:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        with pytest.raises(MachineError, match=rf"port {port}: can't be used .*choose another: --port {port + 1}$"):
+            run_server(desk, [LEXICAL], port)
+        loaded.append(port)
+
+    desk: Any = SimpleNamespace(name="notes", answer=load, documents=SimpleNamespace(warm_up=lambda: None))
+    monkeypatch.setattr("zerodr.lookup.server.make_app", lambda *_: None)
+    monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
+    run_server(desk, [LEXICAL], port)
+    assert loaded == [port]
 
 
 def test_programs_search_by_a_described_route(desk):

@@ -160,10 +160,10 @@ def run_server(desk: Desk, chosen: list[str], port: int) -> None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((HOST, port))
+            listener.listen()  # at once: until then another process can bind the port, too
         except OSError as error:
-            raise MachineError(
-                f"port {port}", f"can't be used ({error.strerror})", "choose another: --port 8001"
-            ) from None
+            step = f"choose another: --port {max(port, 8000) + 1}"
+            raise MachineError(f"port {port}", f"can't be used ({error.strerror})", step) from None
         desk.answer("warm up", chosen)
         desk.documents.warm_up()
         log.info("%s: http://%s:%d (Ctrl-C ends it)", desk.name, HOST, port)
