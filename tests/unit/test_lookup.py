@@ -23,6 +23,7 @@ from zerodr.artifacts.record import record_path
 from zerodr.artifacts.trec import read_run
 from zerodr.collections.access import CORPUS_SCHEMA
 from zerodr.config.load import load_bench
+from zerodr.encoders.folder.retriever import RETRIEVER
 from zerodr.errors import ArtifactError, ConfigError, MachineError
 from zerodr.lineage.graph import Graph
 from zerodr.lookup.desk import Desk, Highlighter
@@ -70,6 +71,18 @@ def desk(root: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
 )
 def test_what_a_result_stands_for(desk, text, name):
     assert Sources(Graph()).find(text).name == name
+
+
+@pytest.mark.parametrize("typed", ["mine", "results/adapted/mine"])
+def test_the_name_of_an_adapted_folder_stands_for_its_model(tmp_path, monkeypatch, typed):
+    monkeypatch.chdir(tmp_path)
+    model = Path("results/adapted/mine/model")
+    with pytest.raises(ArtifactError, match="was not made here|has no lineage record"):
+        open_desk(typed, "", "")
+    model.mkdir(parents=True)
+    (model / RETRIEVER).write_text("{}")
+    with pytest.raises(ArtifactError, match=str(model)):  # it is read
+        open_desk(typed, "", "")
 
 
 def test_word_search_without_an_index_reads_the_language_of_the_documents(tmp_path, monkeypatch):

@@ -22,6 +22,7 @@ from zerodr.evaluation.numbers import fixed
 from zerodr.lineage.graph import Graph
 from zerodr.lookup.desk import Desk
 from zerodr.lookup.sources import LEXICAL, Source, Sources, of_retriever
+from zerodr.plan import paths
 
 NAMED = 3  # files of a message
 NARROWEST = 100  # columns of a terminal that is none
@@ -32,14 +33,16 @@ def open_desk(result: str, other: str, corpus: str) -> tuple[Desk, list[str]]:
     """Open the collection of a result; return it with the names of one or two methods.
 
     Args:
-        result: artifact, `METHOD/COLLECTION`, or the folder of a retriever.
+        result: artifact, `METHOD/COLLECTION`, the folder of a retriever, or of an answer of `zerodr adapt` or its name.
         other: second method; empty: none. `bm25` is any BM25.
         corpus: a collection's name; empty where it is clear.
 
     Raises:
         ArtifactError: nothing answers queries there.
     """
-    sources = Sources(Graph())
+    sources, adapted = Sources(Graph()), Path(paths.adapted_model(Path(result).name)).parent
+    if result in (adapted.parent.name, str(adapted.parent)) and is_retriever(adapted):
+        result = str(adapted)
     if is_retriever(Path(result)):
         if corpus:
             raise ArtifactError(result, "has documents of its own", "leave --corpus out")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Result = Annotated[
     str,
-    typer.Argument(help="METHOD/COLLECTION, or a run, embeddings, an index, a model folder."),
+    typer.Argument(help="METHOD/COLLECTION, a run, embeddings, an index, a model folder, or an adapted folder's name."),
 ]
 With = Annotated[str, typer.Option("--with", metavar="METHOD", help="A second method of the collection, such as bm25.")]
 Corpus = Annotated[str, typer.Option(help="A collection, where a model has embedded several.")]
