@@ -1,5 +1,6 @@
 """`zerodr COMMAND`, or `python -m zerodr COMMAND`: an error that a user can mend ends as one line and exit status 1."""
 
+import signal
 import sys
 
 from zerodr.artifacts.machine import MachineErrors
@@ -25,6 +26,8 @@ def main() -> None:
             raise
         sys.stderr.write(f"{absent(package)}\n")
         sys.exit(1)
+    except KeyboardInterrupt:  # before or after what typer guards
+        sys.exit(128 + signal.SIGINT)
     except SystemExit as end:
         if end.code == USAGE and (lost := lost_values(sys.argv[1:])):
             sys.stderr.write(f"values of the configuration follow {OPTION}: {OPTION} {' '.join(lost)}\n")
