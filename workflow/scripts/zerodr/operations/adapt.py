@@ -63,7 +63,7 @@ class AdaptRequest:
 
     folder: str
     method: str = "auto"
-    budget: float = 1200.0
+    budget: float = 600.0
     profile: str = ""
     proxies: bool = False
     start: str = USUAL

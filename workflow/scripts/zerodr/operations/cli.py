@@ -216,7 +216,7 @@ def adapt(
         list[Path], typer.Argument(help="Documents: a folder of files (txt, md, html, pdf, docx, csv, ...), or a file.")
     ],
     method: Annotated[str, typer.Option(help="`auto`, or the one recipe to adapt with.")] = "auto",
-    budget: Annotated[str, typer.Option(help="Time that `auto` may plan, such as 20m or 2h.")] = "20m",
+    budget: Annotated[str, typer.Option(help="Time that `auto` may plan, such as 20m or 2h.")] = "10m",
     name: Annotated[str | None, typer.Option(help="Name of the result; default: the folder's.")] = None,
     language: Annotated[str | None, typer.Option(help="Of the texts, such as de; default: guessed.")] = None,
     start: Annotated[
